@@ -1,0 +1,38 @@
+# Two commands matter: `make demo` shows the example app, `make test` runs everything there is to run.
+# PORT= chooses the demo's port, PYTHON= the Python (3.11 or newer) that .venv is made from.
+
+PORT ?= 5000
+PYTHON ?=
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+
+.PHONY: help demo test check docs clean
+
+help:
+	@echo "make demo   start the example app: http://127.0.0.1:$(PORT) (PORT= for another)"
+	@echo "make test   install what the tests need, then run them all (ARGS= for pytest's arguments)"
+	@echo "make check  style, types and documentation"
+	@echo "make docs   build the documentation into docs/_build/html"
+	@echo "make clean  remove everything that these made, but the data of the example app"
+
+demo:
+	@PYTHON="$(PYTHON)" tools/install.sh demo
+	@exec $(RUN) flask --app example_app instruct dev --port $(PORT)
+
+test:
+	@PYTHON="$(PYTHON)" tools/install.sh dev
+	@tools/system-packages.sh
+	@exec $(RUN) pytest $(ARGS)
+
+check: docs
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+docs:
+	@PYTHON="$(PYTHON)" tools/install.sh dev
+	$(RUN) sphinx -W --keep-going -q -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) docs/_build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis test-artifacts
+	find flask_instruct example_app tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,29 @@
+"""The Instruct extension of the studio and its rules: who acts, and who may start runs and listen."""
+
+from __future__ import annotations
+
+from flask import g
+
+from flask_instruct import AiResponseHandler
+from flask_instruct import Instruct
+
+from .models import User
+
+instruct = Instruct()
+
+
+@instruct.actor
+def current_user() -> User | None:
+    user: User | None = g.get("user")
+    return user
+
+
+@instruct.authorize
+def may_ask(actor: object, handler: AiResponseHandler) -> bool:
+    """Everyone who is signed in may ask the AI; the demo keeps the door itself."""
+    return actor is not None
+
+
+@instruct.authorize_stream
+def may_listen(viewer: str, stream: str) -> bool:
+    return bool(viewer)

@@ -1,0 +1,324 @@
+"""What the AI may do to an assessment: the tools, and how each change reaches the open pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic import Field
+
+from flask_instruct import AiResponseHandler
+from flask_instruct import ToolError
+from flask_instruct import ai_tool
+from flask_instruct.live.turbo_stream import dom_id
+
+from . import editing
+from .database import now
+from .models import AI_NAME
+from .models import Assessment
+from .models import Comment
+from .models import Criterion
+from .models import Editor
+from .readability import report
+
+Weight = Annotated[int, Field(ge=0, le=100, description="Percent of the whole mark.")]
+
+
+class LevelText(BaseModel):
+    """One level of a criterion: how such work looks."""
+
+    name: str = Field(description="Short name, for example Excellent.")
+    description: str = Field(description="What work of this level shows, in one sentence.")
+
+
+class CriterionWeight(BaseModel):
+    criterion_id: int
+    weight: Weight
+
+
+class AssessmentPage(AiResponseHandler, record=Assessment):
+    """How the parts of an assessment reach the pages that show it, whoever changed them: a tool or a person's form.
+
+    Parts are changed into their new form (``morph``), so that an open editor, a caret and the focus stay.
+    """
+
+    def show_heading(self) -> None:
+        self._show("heading", "assessments/_heading.html")
+
+    def show_instructions(self) -> None:
+        self._show("instructions", "assessments/_instructions.html")
+
+    def show_rubric(self) -> None:
+        """Send the whole list: after a move the order is right, however often it is replayed."""
+        self._show("rubric", "rubric/_rubric.html")
+
+    def show_criterion(self, criterion: Criterion) -> None:
+        self.broadcast_replace_to(
+            self.record, target=criterion, template="rubric/_criterion.html", method="morph", criterion=criterion
+        )
+        self._show("rubric_summary", "rubric/_summary.html")
+
+    def hide_criterion(self, target: str) -> None:
+        """Take a criterion off the page by its element's id; the row is gone already."""
+        self.broadcast_remove_to(self.record, target=target)
+        self._show("rubric_summary", "rubric/_summary.html")
+
+    def show_new_comment(self, comment: Comment) -> None:
+        target = dom_id(comment.reply_to, "replies") if comment.reply_to else dom_id(self.record, "comments")
+        self.broadcast_append_to(self.record, target=target, template="comments/_comment.html", comment=comment)
+        self._show_card()
+
+    def show_state(self, thread: Comment) -> None:
+        """Change only the part that says whether a thread is settled."""
+        self.broadcast_replace_to(
+            self.record,
+            target=dom_id(thread, "state"),
+            template="comments/_state.html",
+            method="morph",
+            comment=thread,
+        )
+        self._show_card()
+
+    def _show(self, part: str, template: str) -> None:
+        self.broadcast_replace(part, template=template, method="morph", assessment=self.record)
+        self._show_card()
+
+    def _show_card(self) -> None:
+        self.broadcast_replace_to(
+            "assessments",
+            target=dom_id(self.record, "card"),
+            template="assessments/_card.html",
+            method="morph",
+            assessment=self.record,
+        )
+
+
+class AssessmentUpdater(AssessmentPage, record=Assessment):
+    """The tools. Each makes one change, shows it and says what is now true, so that the model needs no second look."""
+
+    @ai_tool
+    def read_assessment(self) -> dict[str, Any]:
+        """Read the whole assessment: title, instructions, rubric with ids and weights, and the comments with ids."""
+        assessment: Assessment = self.record
+        return {
+            "id": assessment.id,
+            "title": assessment.title,
+            "course": assessment.course,
+            "status": assessment.status,
+            "due_on": assessment.due_on.isoformat() if assessment.due_on else None,
+            "instructions": assessment.instructions,
+            "weights_total": assessment.total,
+            "criteria": [_criterion_data(criterion) for criterion in assessment.criteria],
+            "comments": [_comment_data(comment) for comment in assessment.comments],
+            "read_at": now().isoformat(timespec="milliseconds"),
+        }
+
+    @ai_tool
+    def rename(self, new_title: str) -> str:
+        """Give the assessment a new title.
+
+        :param new_title: The title, at most 120 characters.
+        """
+        with _told_to_the_model():
+            editing.rename(self.record, new_title, self._editor)
+        self.show_heading()
+        return f"The title is now “{self.record.title}”."
+
+    @ai_tool
+    def update_instructions(self, new_instructions: str) -> str:
+        """Replace the instructions that students read.
+
+        :param new_instructions: The whole revised text, in Markdown.
+        """
+        with _told_to_the_model():
+            editing.rewrite_instructions(self.record, new_instructions, self._editor)
+        self.show_instructions()
+        return f"Instructions replaced; they now have {self.record.word_count} words."
+
+    @ai_tool
+    def check_instructions(self) -> str:
+        """Measure the instructions: words, sentence length, the longest sentence, and what students may miss."""
+        return report(self.record.instructions)
+
+    @ai_tool
+    def add_criterion(
+        self,
+        name: str,
+        weight: Weight,
+        description: str = "",
+        position: Annotated[int, Field(ge=1)] | None = None,
+        levels: list[LevelText] | None = None,
+    ) -> str:
+        """Add a criterion to the rubric.
+
+        :param name: Short name, at most 80 characters, not used by another criterion.
+        :param weight: Percent of the whole mark; all weights must add up to 100 in the end.
+        :param description: What is looked at.
+        :param position: Place in the rubric counted from 1; the end when left out.
+        :param levels: Two to six levels, best first; may also be set later.
+        """
+        with _told_to_the_model():
+            criterion = editing.add_criterion(
+                self.record, self._editor, name=name, weight=weight, description=description, position=position
+            )
+            if levels:
+                editing.set_levels(criterion, _pairs(levels), self._editor)
+        self.show_rubric()
+        return f"Added criterion {criterion.id} “{criterion.name}”. {self._total()}"
+
+    @ai_tool
+    def update_criterion(
+        self, criterion_id: int, name: str | None = None, weight: Weight | None = None, description: str | None = None
+    ) -> str:
+        """Change a criterion's name, weight or description; what is left out stays.
+
+        :param criterion_id: Id as told by read_assessment.
+        """
+        criterion = self._criterion(criterion_id)
+        if name is None and weight is None and description is None:
+            raise ToolError("Nothing to change was given; name at least one of name, weight and description.")
+        with _told_to_the_model():
+            editing.change_criterion(criterion, self._editor, name=name, weight=weight, description=description)
+        self.show_criterion(criterion)
+        return f"Criterion {criterion.id} “{criterion.name}” has weight {criterion.weight}. {self._total()}"
+
+    @ai_tool
+    def remove_criterion(self, criterion_id: int) -> str:
+        """Remove a criterion and its levels from the rubric.
+
+        :param criterion_id: Id as told by read_assessment.
+        """
+        criterion = self._criterion(criterion_id)
+        name, target = criterion.name, dom_id(criterion)
+        editing.remove_criterion(criterion, self._editor)
+        self.hide_criterion(target)
+        return f"Removed “{name}”. {self._total()}"
+
+    @ai_tool
+    def move_criterion(self, criterion_id: int, position: Annotated[int, Field(ge=1)]) -> str:
+        """Move a criterion to another place in the rubric.
+
+        :param criterion_id: Id as told by read_assessment.
+        :param position: New place counted from 1.
+        """
+        criterion = self._criterion(criterion_id)
+        editing.move_criterion(criterion, position, self._editor)
+        self.show_rubric()
+        return "The order is now: " + ", ".join(other.name for other in self.record.criteria) + "."
+
+    @ai_tool
+    def set_weights(self, weights: list[CriterionWeight]) -> str:
+        """Set the weights of all criteria at once. They must add up to 100.
+
+        :param weights: One entry for every criterion.
+        """
+        with _told_to_the_model():
+            editing.set_weights(self.record, {entry.criterion_id: entry.weight for entry in weights}, self._editor)
+        self.show_rubric()
+        return "Weights set: " + ", ".join(f"{other.name} {other.weight}" for other in self.record.criteria) + "."
+
+    @ai_tool
+    def set_levels(self, criterion_id: int, levels: list[LevelText]) -> str:
+        """Replace the levels of a criterion.
+
+        :param criterion_id: Id as told by read_assessment.
+        :param levels: Two to six levels, best first.
+        """
+        criterion = self._criterion(criterion_id)
+        with _told_to_the_model():
+            editing.set_levels(criterion, _pairs(levels), self._editor)
+        self.show_criterion(criterion)
+        return f"“{criterion.name}” now has {len(criterion.levels)} levels."
+
+    @ai_tool
+    def check_rubric(self) -> str:
+        """Check the rubric: weights that do not add up to 100, criteria without weight or levels."""
+        problems = editing.problems(self.record)
+        if not problems:
+            return f"The rubric is complete: {len(self.record.criteria)} criteria, and the weights add up to 100."
+        return "The rubric is not ready:\n" + "\n".join(f"- {problem}" for problem in problems)
+
+    @ai_tool
+    def add_comment(self, text: str, reply_to: int | None = None) -> str:
+        """Write a comment for the people who work on this assessment.
+
+        :param text: The comment; Markdown is allowed.
+        :param reply_to: Id of the comment that this answers; left out for a new thread.
+        """
+        parent = self._comment(reply_to) if reply_to is not None else None
+        with _told_to_the_model():
+            comment = editing.add_comment(self.record, text, self._editor, reply_to=parent)
+        self.show_new_comment(comment)
+        return f"Comment {comment.id} added."
+
+    @ai_tool
+    def resolve_comment(self, comment_id: int) -> str:
+        """Mark a thread of comments as settled.
+
+        :param comment_id: Id of the comment that began it.
+        """
+        comment = self._comment(comment_id)
+        thread = comment.reply_to or comment
+        editing.resolve(thread, self._editor)
+        self.show_state(thread)
+        return f"Thread {thread.id} is marked as settled."
+
+    @property
+    def _editor(self) -> Editor:
+        return Editor(AI_NAME, run_id=self.call.run_id if self.call else None)
+
+    def _criterion(self, key: int) -> Criterion:
+        assessment: Assessment = self.record
+        criterion = assessment.criterion(key)
+        if criterion is None:
+            raise ToolError(f"This assessment has no criterion {key}. {editing.known_criteria(assessment)}")
+        return criterion
+
+    def _comment(self, key: int) -> Comment:
+        assessment: Assessment = self.record
+        comment = assessment.comment(key)
+        if comment is None:
+            known = ", ".join(str(other.id) for other in assessment.comments) or "none"
+            raise ToolError(f"This assessment has no comment {key}. The comments are: {known}.")
+        return comment
+
+    def _total(self) -> str:
+        total = self.record.total
+        return f"The weights add up to {total}" + ("." if total == 100 else "; they must add up to 100.")
+
+
+@contextmanager
+def _told_to_the_model() -> Iterator[None]:
+    """Pass a broken rule on to the model word for word."""
+    try:
+        yield
+    except editing.EditError as error:
+        raise ToolError(str(error)) from None
+
+
+def _pairs(levels: list[LevelText]) -> list[tuple[str, str]]:
+    return [(level.name, level.description) for level in levels]
+
+
+def _criterion_data(criterion: Criterion) -> dict[str, Any]:
+    return {
+        "id": criterion.id,
+        "position": criterion.position,
+        "name": criterion.name,
+        "weight": criterion.weight,
+        "description": criterion.description,
+        "levels": [{"name": level.name, "description": level.description} for level in criterion.levels],
+    }
+
+
+def _comment_data(comment: Comment) -> dict[str, Any]:
+    return {
+        "id": comment.id,
+        "author": comment.author_name,
+        "text": comment.body,
+        "reply_to": comment.reply_to_id,
+        "settled": comment.resolved,
+    }

@@ -1,0 +1,39 @@
+"""Let an AI edit your Flask app's records with your own methods, in the background, on live pages."""
+
+from __future__ import annotations
+
+from .errors import ConfigurationError
+from .errors import DeclarationError
+from .errors import HandlerError
+from .errors import InstructError
+from .errors import ProviderError
+from .errors import RecordGone
+from .errors import ToolError
+from .extension import Instruct
+from .extension import generate_for
+from .handlers import AiResponseHandler
+from .orchestrator import Orchestrator
+from .prompt import Prompt
+from .prompt import gen
+from .tools import Tool
+from .tools import ai_tool
+from .tools import ai_tools_from
+
+__all__ = [
+    "AiResponseHandler",
+    "ConfigurationError",
+    "DeclarationError",
+    "HandlerError",
+    "Instruct",
+    "InstructError",
+    "Orchestrator",
+    "Prompt",
+    "ProviderError",
+    "RecordGone",
+    "Tool",
+    "ToolError",
+    "ai_tool",
+    "ai_tools_from",
+    "gen",
+    "generate_for",
+]

@@ -1,0 +1,71 @@
+"""Server-sent events from raw bytes, however the network cut them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    """One event: its name, empty when the server gave none, and its data lines joined."""
+
+    event: str
+    data: str
+
+
+def read_events(chunks: Iterable[bytes]) -> Iterator[ServerSentEvent]:
+    """Read events from pieces of a body, of any size; comments and fields other than event and data are skipped.
+
+    Lines end with CR, LF or both, and with nothing else: U+2028 is a legal character inside JSON. An event at the
+    very end that lacks its blank line counts when its data is whole, since some servers leave the blank line out.
+    """
+    name = ""
+    data: list[str] = []
+    for line in _lines(chunks):
+        if not line:
+            if data:
+                yield ServerSentEvent(name, "\n".join(data))
+            name, data = "", []
+            continue
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            data.append(value)
+        elif field == "event":
+            name = value
+    if data and _is_whole("\n".join(data)):
+        yield ServerSentEvent(name, "\n".join(data))
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    pending = bytearray()
+    after_return = False
+    first = True
+    for chunk in chunks:
+        if after_return and chunk[:1] == b"\n":
+            chunk = chunk[1:]
+        if not chunk:
+            continue
+        after_return = chunk[-1:] == b"\r"
+        head, *rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        pending += head
+        for piece in rest:
+            line = pending.decode("utf-8", "replace")
+            yield line.removeprefix("\ufeff") if first else line
+            first = False
+            pending = bytearray(piece)
+    if pending:
+        yield pending.decode("utf-8", "replace")
+
+
+def _is_whole(data: str) -> bool:
+    if data.strip() == "[DONE]":
+        return True
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True

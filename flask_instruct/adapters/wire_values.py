@@ -1,0 +1,50 @@
+"""Reading parsed JSON whose shape nobody guarantees: each function gives the wanted type, or its empty value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ProviderError
+from .failures import failure
+from .sse import ServerSentEvent
+
+
+def as_object(value: Any) -> Mapping[str, Any]:
+    """Return the object, or an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Return the objects of a list; ``null`` and strangers are skipped."""
+    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
+
+
+def as_text(value: Any) -> str:
+    """Return the text, or an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: Any) -> int | None:
+    """Return the whole number, or ``None``."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def payload_of(event: ServerSentEvent) -> Mapping[str, Any]:
+    """Return the object in an event of a model's stream.
+
+    An error is looked for before any content: it may stand beside choices and usage, in a stream that began with 200.
+
+    :raises ProviderError: for an error, and for anything that is no JSON object.
+    """
+    try:
+        payload = json.loads(event.data)
+    except (ValueError, RecursionError):
+        payload = event.data
+    if event.event == "error" or (isinstance(payload, dict) and payload.get("error")):
+        raise failure(payload)
+    if not isinstance(payload, dict):
+        raise ProviderError("malformed", f"Expected a JSON object in the stream, got: {event.data[:500]}")
+    return payload

@@ -1,0 +1,57 @@
+"""The ``flask instruct`` commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from flask.cli import AppGroup
+from flask.cli import ScriptInfo
+from flask.cli import pass_script_info
+
+from .errors import ConfigurationError
+
+instruct = AppGroup("instruct", help="Run what AI edits need: the worker, or everything at once in development.")
+
+concurrency = click.option(
+    "--concurrency", default=1, show_default=True, type=click.IntRange(min=1), help="How many runs to work on at once."
+)
+
+
+@instruct.command("worker", with_appcontext=False)
+@concurrency
+@pass_script_info
+def worker(script: ScriptInfo, concurrency: int) -> None:
+    """Work on runs until it is told to stop (SIGTERM or Ctrl-C), then finish the one in hand."""
+    with _plain_errors():
+        from .runs.worker import work
+
+        work(script.load_app(), concurrency=concurrency)
+
+
+@instruct.command("dev", with_appcontext=False)
+@click.option("--port", default=5000, show_default=True, type=click.IntRange(1, 65535), help="Port of the web server.")
+@concurrency
+@pass_script_info
+def dev(script: ScriptInfo, port: int, concurrency: int) -> None:
+    """Run web server, worker and, where no Redis is configured, an embedded one; Ctrl-C ends them all.
+
+    With ``flask --debug`` web server and worker start again when a Python file of the app changes.
+    """
+    # Before the app is loaded, and inherited by the web server and the worker.
+    os.environ.setdefault("INSTRUCT_EMBEDDED", "1")
+    with _plain_errors():
+        from .development import Development
+
+        raise SystemExit(Development(script, port=port, concurrency=concurrency).run())
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Show what is to be set or installed without a traceback in front of it."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,128 @@
+"""Every ``INSTRUCT_*`` setting once: its type, its default and what it does.
+
+The docs and the doctor print this table; nothing else in the package reads ``app.config`` for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import fields
+from typing import Any
+from typing import get_type_hints
+
+from .errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The settings of one app. A field ``redis_url`` is the key ``INSTRUCT_REDIS_URL``.
+
+    Read from ``app.config`` first, then from the environment variable of the same name.
+    """
+
+    default_model: str | None = None
+    """Model of a run that names none, as ``provider:model``; unset: the first provider with a key."""
+    providers: Mapping[str, Mapping[str, Any]] | None = None
+    """Own providers by name: ``{"name": {"protocol": "openai_chat" | "anthropic", "base_url": …, "api_key": …}}``."""
+    redis_url: str | None = None
+    """Redis or Valkey for jobs and live pages; unset in development: an embedded server is started."""
+    embedded: bool = False
+    """Start that embedded server outside debug mode too; ``flask instruct dev`` sets it."""
+    key_prefix: str = "instruct"
+    """Prefix of every Redis key and channel."""
+    queue: str = "instruct"
+    """Name of the RQ queue that runs are put on."""
+    url_prefix: str = "/instruct"
+    """Where the package's own routes live."""
+    max_rounds: int = 8
+    """Tool rounds of a run; after them the model answers once without tools, then the run is limited."""
+    model_timeout: float = 120.0
+    """Seconds a provider may stay silent before a model call counts as timed out."""
+    run_timeout: float = 1800.0
+    """Seconds a single job of a run may take."""
+    lease: float = 60.0
+    """Seconds after which a run whose worker went silent is taken up by another."""
+    sweep_interval: float = 15.0
+    """Seconds between two looks for lost or forgotten runs, in every worker."""
+    max_attempts: int = 10
+    """How often a run is taken up again after its worker died, before it fails."""
+    text_interval: float = 0.05
+    """Seconds over which streamed text is gathered before it is stored and sent."""
+    text_bytes: int = 1024
+    """Characters of streamed text that are sent without waiting for the interval."""
+    argument_bytes: int = 65536
+    """Largest argument text of a tool call, in bytes; longer ones are refused."""
+    result_chars: int = 65536
+    """Longest tool result told to a model, in characters; longer ones are cut with a note."""
+    stream_maxlen: int = 1000
+    """Broadcasts kept for replay in each stream."""
+    stream_ttl: float = 86400.0
+    """Seconds that an idle stream is kept for replay."""
+    broadcast_bytes: int = 1048576
+    """Largest broadcast, in bytes."""
+    token_max_age: float = 86400.0
+    """Seconds that a signed stream name or panel form stays valid."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins besides the site's own that may open the live socket."""
+    ping_interval: float = 25.0
+    """Seconds between pings on the live socket; keep below the proxy's idle timeout."""
+    socket_queue: int = 1000
+    """Frames waiting for one slow page before its socket is closed to resume by replay."""
+    max_sockets: int = 1000
+    """Open pages of one web process; further ones are told to try again later."""
+
+    @classmethod
+    def from_app(cls, config: Mapping[str, Any]) -> Config:
+        """Read the settings of an app.
+
+        :raises ConfigurationError: for a value of the wrong type, or an ``INSTRUCT_*`` key that does not exist.
+        """
+        hints = get_type_hints(cls)
+        known = {f"INSTRUCT_{field.name.upper()}": field.name for field in fields(cls)}
+        _refuse_unknown(config, known)
+        values: dict[str, Any] = {}
+        for key, name in known.items():
+            if config.get(key) is not None:
+                values[name] = _coerce(key, config[key], hints[name])
+            elif key in os.environ:
+                values[name] = _coerce(key, os.environ[key], hints[name])
+        return cls(**values)
+
+
+def _refuse_unknown(config: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    unknown = sorted(key for key in config if key.startswith("INSTRUCT_") and key not in known)
+    if unknown:
+        raise ConfigurationError(f"Unknown setting {unknown[0]}; the settings are {', '.join(sorted(known))}.")
+
+
+def _coerce(key: str, value: Any, hint: Any) -> Any:
+    try:
+        if hint is bool:
+            return value.lower() in ("1", "true", "yes", "on") if isinstance(value, str) else bool(value)
+        if hint is int:
+            return int(value)
+        if hint is float:
+            return float(value)
+        if hint == tuple[str, ...]:
+            return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{key} must be of type {hint.__name__}, got {value!r}.") from None
+    if hint == (Mapping[str, Mapping[str, Any]] | None):
+        return _read_mapping(key, value)
+    if hint in (str, str | None) and not isinstance(value, str):
+        raise ConfigurationError(f"{key} must be text, got {value!r}.")
+    return value
+
+
+def _read_mapping(key: str, value: Any) -> Any:
+    """An environment variable holds a mapping as JSON."""
+    try:
+        read = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        read = None
+    if not isinstance(read, Mapping) or not all(isinstance(inner, Mapping) for inner in read.values()):
+        raise ConfigurationError(f"{key} must be a mapping of mappings (as JSON in the environment), got {value!r}.")
+    return read

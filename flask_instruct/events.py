@@ -1,0 +1,199 @@
+"""The closed set of events that a model call, a prompt or a run can give off, as frozen values.
+
+A stream that stops without :class:`Finish` did not succeed: the adapter raises instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Literal
+
+from .errors import AlreadyAnswered
+from .prompt import Message
+from .prompt import ToolCall
+from .prompt import ToolResult
+
+FinishReason = Literal[
+    "stop",
+    "length",
+    "tool_calls",
+    "content_filter",
+    "refusal",
+    "context_window",
+    "pause",
+    "malformed",
+    "error",
+    "other",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one model call; ``input_tokens`` includes cached ones, ``output_tokens`` includes reasoning."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    model: str
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStarted:
+    """A model call is about to leave; ``number`` counts from 1."""
+
+    number: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A growing call, for display only: never run a tool from it."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(slots=True)
+class _Answer:
+    result: ToolResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRequest:
+    """A finished tool call that must be answered exactly once, with ``respond`` or ``respond_error``."""
+
+    call: ToolCall
+    _answer: _Answer = field(default_factory=_Answer, repr=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        return self.call.id
+
+    @property
+    def tool_name(self) -> str:
+        return self.call.name
+
+    @property
+    def responded(self) -> bool:
+        return self._answer.result is not None
+
+    @property
+    def result(self) -> ToolResult | None:
+        return self._answer.result
+
+    def respond(self, result: object) -> None:
+        """Answer with a result: text as it is, anything else as JSON.
+
+        :raises AlreadyAnswered: on a second answer.
+        :raises ToolError: when the value cannot be told to a model; names its type.
+        """
+        from .tools import render_result
+
+        self._settle(render_result(result), error=False)
+
+    def respond_error(self, message: str) -> None:
+        """Answer with a sentence that tells the model what went wrong.
+
+        :raises AlreadyAnswered: on a second answer.
+        """
+        self._settle(str(message), error=True)
+
+    def _settle(self, content: str, *, error: bool) -> None:
+        if self._answer.result is not None:
+            raise AlreadyAnswered(
+                f"Tool call {self.id!r} of {self.tool_name!r} was answered before; a call takes one answer."
+            )
+        self._answer.result = ToolResult(self.id, self.tool_name, content, error)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    call_id: str
+    name: str
+    content: str
+    error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequested:
+    call_id: str
+    name: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RetryScheduled:
+    attempt: int
+    delay: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """A limit of the run was met; ``limit`` is its name (``rounds``), ``value`` its size."""
+
+    limit: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The model's turn is over: why, in our closed words and the provider's, and the whole turn."""
+
+    reason: FinishReason
+    raw: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    error_class: str
+    message: str
+
+
+Event = (
+    RunStarted
+    | RoundStarted
+    | TextDelta
+    | ReasoningDelta
+    | ToolCallDelta
+    | ToolCallRequest
+    | ToolStarted
+    | ToolFinished
+    | ApprovalRequested
+    | UsageReported
+    | RetryScheduled
+    | LimitReached
+    | Finish
+    | RunFailed
+)

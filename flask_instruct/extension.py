@@ -1,0 +1,285 @@
+"""The Flask extension: ties the rooms to one app, and starts runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from typing import TypeVar
+
+import sqlalchemy as sa
+from flask import Flask
+from flask import current_app
+from flask import has_request_context
+from flask import request
+from flask_sqlalchemy import SQLAlchemy
+from redis import Redis
+
+from .config import Config
+from .connections import connect
+from .embedded import embedded_url
+from .errors import ConfigurationError
+from .errors import HandlerError
+from .errors import RunEnded
+from .handlers import AiResponseHandler
+from .handlers import registered
+from .live import Live
+from .live import broadcasts
+from .live import init_live
+from .panel import init_panel
+from .runs import models
+from .runs.notices import RunObserver
+from .runs.notices import add_to_outbox
+from .runs.notices import gathering
+from .runs.notices import publish
+from .runs.notices import tell
+from .runs.queue import ring
+from .runs.unit import ledger_engine
+from .transactions import on_commit
+
+Authorize = Callable[[Any, AiResponseHandler], bool]
+AuthorizeStream = Callable[[str, str], bool]
+Actor = Callable[[], Any]
+_A = TypeVar("_A", bound=Callable[..., Any])
+
+_CURRENT = object()
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The app's own rules."""
+
+    authorize: Authorize | None = None
+    authorize_stream: AuthorizeStream | None = None
+    actor: Actor | None = None
+
+
+class State:
+    """What one app has: settings, database, live pages, hooks. At ``app.extensions["instruct"]``."""
+
+    models = models
+
+    def __init__(self, app: Flask, db: SQLAlchemy, config: Config, hooks: Hooks) -> None:
+        self.app = app
+        self.db = db
+        self.config = config
+        self.hooks = hooks
+        self.observers: list[RunObserver] = []
+        self.live: Live
+        self._redis: tuple[int, Redis] | None = None
+
+    def redis_url(self) -> str:
+        """Return the address of Redis: the setting, or in development the embedded server's.
+
+        :raises ConfigurationError: when there is neither.
+        """
+        return self.config.redis_url or embedded_url(self.app)
+
+    @property
+    def redis(self) -> Redis:
+        """This process's client for writes; it never retries."""
+        if self._redis is None or self._redis[0] != os.getpid():
+            self._redis = (os.getpid(), connect(self.redis_url()))
+        return self._redis[1]
+
+    def actor(self) -> Any:
+        """Return who is acting: what ``@instruct.actor`` says, else Flask-Login's user, else None."""
+        if self.hooks.actor is not None:
+            return self.hooks.actor()
+        login = self.app.extensions.get("login_manager") or getattr(self.app, "login_manager", None)
+        if login is None or not has_request_context():
+            return None
+        from flask import g
+
+        user = getattr(g, "_login_user", None) or login._load_user() or getattr(g, "_login_user", None)
+        return user if getattr(user, "is_authenticated", False) else None
+
+    def run(self, run_id: str) -> models.Run | None:
+        """Return a run by its id, in the current session."""
+        return self.db.session.get(models.Run, run_id)
+
+
+def actor_id(actor: Any) -> str | None:
+    """Return how an actor is written down: its ``get_id()``, its ``id``, or its text."""
+    if actor is None:
+        return None
+    if callable(getattr(actor, "get_id", None)):
+        return str(actor.get_id())
+    return str(getattr(actor, "id", actor))
+
+
+class Instruct:
+    """The extension. Create it beside ``db``, then call :meth:`init_app` after ``db.init_app``.
+
+    :param app: initialise this app at once.
+    :param db: the app's Flask-SQLAlchemy; found by itself when it was initialised before.
+    """
+
+    broadcast_append_to = staticmethod(broadcasts.broadcast_append_to)
+    broadcast_prepend_to = staticmethod(broadcasts.broadcast_prepend_to)
+    broadcast_replace_to = staticmethod(broadcasts.broadcast_replace_to)
+    broadcast_update_to = staticmethod(broadcasts.broadcast_update_to)
+    broadcast_remove_to = staticmethod(broadcasts.broadcast_remove_to)
+    broadcast_before_to = staticmethod(broadcasts.broadcast_before_to)
+    broadcast_after_to = staticmethod(broadcasts.broadcast_after_to)
+    broadcast_refresh_to = staticmethod(broadcasts.broadcast_refresh_to)
+
+    def __init__(self, app: Flask | None = None, db: SQLAlchemy | None = None) -> None:
+        self._db = db
+        self._hooks = Hooks()
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: Flask, db: SQLAlchemy | None = None) -> None:
+        """Set an app up: settings, ledger tables, routes, template functions, command line.
+
+        :raises ConfigurationError: for a wrong setting, a missing SECRET_KEY, or a ``db`` that was not set up before.
+        """
+        db = db or self._db or app.extensions.get("sqlalchemy")
+        if db is None or "sqlalchemy" not in app.extensions:
+            raise ConfigurationError(
+                "Flask-Instruct keeps its ledger in the app's own database: call db.init_app(app) before "
+                "instruct.init_app(app)."
+            )
+        if not app.secret_key:
+            raise ConfigurationError(
+                "SECRET_KEY is not set, and stream names and panel forms are signed with it: set "
+                "app.config['SECRET_KEY'] to a long random text."
+            )
+        state = State(app, db, Config.from_app(app.config), self._hooks)
+        app.extensions["instruct"] = state
+        models.add_tables(db.metadata)
+        state.live = init_live(app, state.config, lambda: state.redis)
+        init_panel(app, state)
+
+    # -- the app's own rules ---------------------------------------------------------------------------------------
+
+    def authorize(self, rule: _A) -> _A:
+        """Register who may start and steer runs: ``rule(actor, handler) -> bool``."""
+        self._hooks.authorize = rule
+        return rule
+
+    def authorize_stream(self, rule: _A) -> _A:
+        """Register who may listen to a stream: ``rule(viewer, stream) -> bool``, besides the signed name."""
+        self._hooks.authorize_stream = rule
+        return rule
+
+    def actor(self, rule: _A) -> _A:
+        """Register how to tell who is acting: ``rule() -> user, id or None``, called in a request."""
+        self._hooks.actor = rule
+        return rule
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+
+    def generate_for(
+        self,
+        handler: AiResponseHandler,
+        *,
+        user_prompt: str,
+        system_prompt: str | None = None,
+        model: str | None = None,
+        context: dict[str, Any] | None = None,
+        commit: bool = True,
+        actor: Any = _CURRENT,
+    ) -> models.Run:
+        """Let the AI work for a handler in the background, and return the run.
+
+        The run is written in the current session and its job enqueued after the commit. With Redis down it stays
+        queued and starts later by itself.
+
+        :param context: data given to the model apart from the prompt, marked as data; JSON-able.
+        :param model: ``provider:model``; default: ``INSTRUCT_DEFAULT_MODEL``.
+        :param commit: commit the session now. False: the run starts when the caller's session commits, and there is
+            no run if it rolls back.
+        :param actor: who asks; default: the current user.
+        :raises HandlerError: when the handler is not one, or its record has no key yet.
+        """
+        state = self._state()
+        if not isinstance(handler, AiResponseHandler):
+            raise HandlerError(f"{type(handler).__name__} is not a handler: let the class inherit AiResponseHandler.")
+        if not user_prompt.strip():
+            raise ValueError("user_prompt is empty: say what the AI should do.")
+        ledger_engine(state.db)
+        session = state.db.session
+        session.flush()
+        run = models.Run(
+            handler=handler.to_gid(),
+            handler_name=_name_of(handler),
+            actor=actor_id(state.actor() if actor is _CURRENT else actor),
+            status="queued",
+            user_prompt=user_prompt,
+            system_prompt=system_prompt,
+            context=context,
+            model=model,
+            base_url=request.url_root if has_request_context() else None,
+        )
+        session.add(run)
+        session.flush()
+        self._announce(state, run, "run_created")
+        if commit:
+            session.commit()
+        return run
+
+    def retry(self, run: models.Run) -> models.Run:
+        """Start a failed run again where it stopped; what was done stays done. Commits the session.
+
+        :raises RunEnded: when the run has not failed.
+        """
+        state = self._state()
+        session = state.db.session
+        run_id = run.id
+        again: sa.CursorResult[Any] = session.execute(  # type: ignore[assignment]
+            sa.update(models.Run)
+            .where(models.Run.id == run_id, models.Run.status == "failed")
+            .values(
+                status="queued",
+                queued_at=models.now(),
+                ended_at=None,
+                error_class=None,
+                error_safe=None,
+                error_technical=None,
+                resumes=0,
+            )
+            .execution_options(synchronize_session=False)
+        )
+        if again.rowcount != 1:
+            session.rollback()
+            raise RunEnded(f"Run {run_id} has not failed, so there is nothing to retry.")
+        run = session.get(models.Run, run_id, populate_existing=True) or run
+        self._announce(state, run, "run_changed")
+        session.commit()
+        return run
+
+    def _announce(self, state: State, run: models.Run, change: str) -> None:
+        """Write the run's fragments with the run; publish them and ring for a worker after the commit."""
+        with gathering() as broadcasts_made:
+            tell(state, change, run)
+        session = state.db.session()
+        fragments = add_to_outbox(session, broadcasts_made)
+        run_id, attempt = run.id, run.attempt
+
+        def committed() -> None:
+            publish(state, fragments)
+            ring(state, run_id, attempt)
+
+        on_commit(session, committed)
+
+    def _state(self) -> State:
+        state: State | None = current_app.extensions.get("instruct")
+        if state is None:
+            raise ConfigurationError("Call instruct.init_app(app) before using Flask-Instruct with this app.")
+        return state
+
+
+def generate_for(handler: AiResponseHandler, **options: Any) -> models.Run:
+    """Do :meth:`Instruct.generate_for` for the current app."""
+    return Instruct().generate_for(handler, **options)
+
+
+def _name_of(handler: AiResponseHandler) -> str:
+    cls = type(handler)
+    name: str | None = next((name for name, known in registered().items() if known is cls), None)
+    if name is None:
+        raise HandlerError(f"{cls.__name__} is not registered as a handler; is it defined inside a function?")
+    return name

@@ -1,0 +1,52 @@
+"""Live pages: fragments go through Redis to every open page that follows a stream, and none is lost on the way.
+
+``init_live`` sets an app up; the template functions ``turbo_stream_from``, ``dom_id`` and ``instruct_scripts``
+are all that a page needs.
+"""
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+
+from flask import Flask
+
+from ..config import Config
+from . import page
+from . import routes
+from . import server
+from .broadcasts import EXTENSION
+from .bus import Bus
+from .bus import RedisFactory
+from .hub import Hub
+from .signing import Signer
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The live half of one app, in one process."""
+
+    bus: Bus
+    hub: Hub
+    signer: Signer
+    config: Config
+
+    def close(self) -> None:
+        """Tell the open pages that the server restarts, and end the hub's thread."""
+        self.hub.close()
+        atexit.unregister(self.close)
+
+
+def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
+    """Add live pages to an app: the socket, the scripts and the template functions. Nothing connects yet.
+
+    :param redis_factory: gives this process's client of Redis; it must not retry by itself.
+    """
+    bus = Bus(redis_factory, config)
+    hub = Hub(bus, limit=lambda: server.socket_limit(config.max_sockets), stopping=server.stopping)
+    live = Live(bus, hub, Signer(app), config)
+    app.extensions[EXTENSION] = live
+    routes.register(app, config.url_prefix)
+    page.register(app, live)
+    atexit.register(live.close)
+    return live

@@ -1,0 +1,94 @@
+"""Who may listen: the site's own pages, by their Origin; a viewer, by a signed name and the app's own rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from flask import current_app
+
+from .signing import InvalidToken
+from .signing import Signer
+
+PURPOSE = "stream"
+
+UNKNOWN = 4401
+FORBIDDEN = 4403
+
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+class Refused(Exception):
+    """Raise when a page may not listen; ``code`` closes its socket."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def current_viewer() -> str:
+    """Return the id of who looks at the page, as the app's ``@instruct.actor`` or login says; ``""`` for nobody."""
+    state = current_app.extensions.get("instruct")
+    actor = state.actor() if state is not None else None
+    if actor is None:
+        return ""
+    if callable(getattr(actor, "get_id", None)):
+        return str(actor.get_id())
+    return str(getattr(actor, "id", actor))
+
+
+def sign_stream(signer: Signer, stream: str, viewer: str) -> str:
+    """Return the token with which a page of this viewer may follow a stream."""
+    return signer.sign(PURPOSE, {"stream": stream}, viewer)
+
+
+def verified_stream(signer: Signer, token: str, viewer: str, max_age: float) -> str:
+    """Return the stream that a token names.
+
+    :raises Refused: when it is not valid, too old, made for someone else, or the app's rule says no.
+    """
+    try:
+        signed = signer.unsign(token, PURPOSE, max_age)
+    except InvalidToken as error:
+        raise Refused(UNKNOWN, "expired" if error.expired else "not valid") from None
+    stream = str(signed.payload["stream"])
+    # What was signed for nobody in particular was on a page that anybody may see.
+    if signed.viewer and signed.viewer != viewer:
+        raise Refused(FORBIDDEN, "not yours")
+    require_rule(viewer, stream)
+    return stream
+
+
+def require_rule(viewer: str, stream: str) -> None:
+    """Ask the app's ``@instruct.authorize_stream``.
+
+    :raises Refused: when it says no.
+    """
+    hooks: Any = getattr(current_app.extensions.get("instruct"), "hooks", None)
+    rule = getattr(hooks, "authorize_stream", None)
+    if rule is not None and not rule(viewer, stream):
+        raise Refused(FORBIDDEN, "not allowed")
+
+
+def is_own_origin(origin: str | None, host: str, scheme: str, allowed: Iterable[str]) -> bool:
+    """Tell whether a handshake comes from a page of this site, or of an allowed origin.
+
+    A browser always names the origin, and another site's page cannot change it; a handshake without one is no page's.
+    The scheme is not compared: behind a proxy that ends TLS we see ``http``.
+    """
+    if not origin:
+        return False
+    if origin.rstrip("/").lower() in {known.rstrip("/").lower() for known in allowed}:
+        return True
+    try:
+        there = urlsplit(origin)
+        here = urlsplit(f"{scheme}://{host}")
+        same_port = _port(there.scheme, there.port) == _port(there.scheme, here.port)
+    except ValueError:
+        return False
+    return there.scheme in ("http", "https") and there.hostname == here.hostname and same_port
+
+
+def _port(scheme: str, port: int | None) -> int | None:
+    return port or _PORTS.get(scheme)

@@ -1,0 +1,289 @@
+"""The hub: joins the bus to the open pages of one web process. One thread reads Redis for all of them.
+
+It knows connections only as something that takes frames without waiting, so that one loop may hold all the
+sockets as well as a thread each.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Protocol
+
+from redis.exceptions import RedisError
+
+from ..errors import InstructError
+from . import frames
+from .bus import Bus
+from .frames import Frame
+from .listener import Arrived
+from .listener import Listener
+from .listener import Subscribed
+from .position import Position
+from .subscription import Subscription
+
+logger = logging.getLogger("flask_instruct")
+
+TICK = 0.5
+"""Seconds between two looks at what time does: stuck writers, an ending server, streams nobody follows."""
+
+PATIENCE = 3.0
+"""Seconds that a subscriber waits for Redis before the page is told to try again."""
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+"""Seconds between two tries to reach Redis."""
+
+RESTARTING = 1012
+TRY_AGAIN = 1013
+
+
+class Unavailable(Exception):
+    """Raise when Redis does not answer a subscriber in time."""
+
+
+class Connection(Protocol):
+    """One open page, whatever carries it. No method waits."""
+
+    def send(self, *frames: Frame) -> None:
+        """Take frames to be sent in this order, after those before them."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Say goodbye and end; what was not sent yet is dropped."""
+
+    def tick(self, now: float) -> None:
+        """Do what time demands, such as giving up on a reader that does not read."""
+
+
+@dataclass(slots=True, eq=False)
+class _Channel:
+    """One stream that this process follows. ``generation`` grows each time Redis (again) confirms it."""
+
+    members: dict[Connection, Subscription] = field(default_factory=dict)
+    confirmed: threading.Event = field(default_factory=threading.Event)
+    generation: int = 0
+
+
+class Hub:
+    """The open pages of this process.
+
+    :param limit: most connections; further ones are told to try again.
+    :param stopping: asked now and then whether the server is about to end.
+    """
+
+    def __init__(self, bus: Bus, *, limit: Callable[[], int], stopping: Callable[[], bool] = lambda: False) -> None:
+        self._bus = bus
+        self._limit = limit
+        self._stopping = stopping
+        self._forget()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def add(self, connection: Connection) -> bool:
+        """Take a connection in, or close it and return False where there is no place for it."""
+        self._ensure_started()
+        with self._lock:
+            leaving = self._closed or self._stopping()
+            full = len(self._connections) >= self._limit()
+            if not leaving and not full:
+                self._connections.add(connection)
+                self._full = False
+                return True
+            if full and not self._full:
+                self._full = True
+                logger.warning(
+                    "%d pages are open in this process and no more fit: give gunicorn more --threads, or raise "
+                    "INSTRUCT_MAX_SOCKETS.",
+                    len(self._connections),
+                )
+        connection.close(RESTARTING if leaving else TRY_AGAIN, "restarting" if leaving else "too many pages")
+        return False
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection and all it follows."""
+        with self._lock:
+            self._connections.discard(connection)
+            for channel in self._channels.values():
+                channel.members.pop(connection, None)
+
+    def subscribe(self, connection: Connection, stream: str, since: Position | None) -> None:
+        """Let a connection follow a stream from after ``since``; also again, from somewhere else.
+
+        Returns once the backlog is on its way. The order decides that nothing is lost: first live events are
+        kept, then the backlog is read, then both are sent.
+
+        :raises Unavailable: when Redis does not confirm within :data:`PATIENCE`.
+        :raises redis.RedisError: when it cannot be read.
+        """
+        subscription = Subscription(stream, since)
+        channel = self._join(connection, subscription)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            if not channel.confirmed.wait(max(0.0, deadline - time.monotonic())):
+                raise Unavailable(f"Redis did not confirm {stream} within {PATIENCE:.0f} s")
+            generation = channel.generation
+            replay = self._bus.replay(stream, since)
+            with self._lock:
+                if channel.members.get(connection) is not subscription:
+                    return
+                if channel.confirmed.is_set() and channel.generation == generation:
+                    connection.send(*subscription.replayed(replay))
+                    return
+
+    def unsubscribe(self, connection: Connection, stream: str) -> None:
+        """Let a connection no longer follow a stream."""
+        with self._lock:
+            channel = self._channels.get(stream)
+            if channel is not None:
+                channel.members.pop(connection, None)
+
+    def close(self, timeout: float = 3.0) -> None:
+        """Tell every page that the server restarts, and end the thread. The hub takes no more connections."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections)
+            thread = self._thread if self._pid == os.getpid() else None
+        for connection in connections:
+            connection.close(RESTARTING, "restarting")
+        deadline = time.monotonic() + timeout
+        while self._connections and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._stop.set()
+        if thread is not None:
+            thread.join(timeout)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._listener: Listener | None = None
+        self._connections: set[Connection] = set()
+        self._channels: dict[str, _Channel] = {}
+        self._ticked = 0.0
+        self._failures = 0
+        self._full = False
+
+    def _ensure_started(self) -> None:
+        if self._pid != os.getpid():
+            # A forked child has neither the thread nor the sockets of its parent.
+            self._forget()
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="flask-instruct-hub", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._follow()
+            except (RedisError, InstructError, OSError) as error:
+                if self._failures == 0:
+                    logger.warning("Live pages have lost Redis and try again: %s", error)
+            except Exception:
+                logger.exception("Live pages start reading Redis anew")
+            self._failures += 1
+            self._tick()
+            self._stop.wait(min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE))
+
+    def _follow(self) -> None:
+        """Read Redis until the connection is lost or the hub closes."""
+        listener = self._bus.listen()
+        try:
+            with self._lock:
+                self._listener = listener
+                listener.subscribe(*self._channels)
+            self._failures = 0
+            while not self._stop.is_set():
+                self._take(listener.poll(TICK))
+                self._tick()
+        finally:
+            with self._lock:
+                self._listener = None
+                for channel in self._channels.values():
+                    channel.confirmed.clear()
+            listener.close()
+
+    def _take(self, notice: Subscribed | Arrived | None) -> None:
+        if isinstance(notice, Subscribed):
+            self._confirmed(notice.stream)
+        elif isinstance(notice, Arrived):
+            self._relay(notice)
+
+    def _relay(self, arrived: Arrived) -> None:
+        with self._lock:
+            channel = self._channels.get(arrived.stream)
+            if channel is None or not channel.members:
+                return
+            frame = frames.event(arrived.position, arrived.stream, arrived.html)
+            for connection, subscription in channel.members.items():
+                connection.send(*subscription.event(arrived.position, frame))
+
+    def _confirmed(self, stream: str) -> None:
+        """Note that Redis follows a stream for us; tell its pages what happened while it did not."""
+        with self._lock:
+            channel = self._channels.get(stream)
+            if channel is None:
+                return
+            channel.generation += 1
+            channel.confirmed.set()
+            behind = [member.last for member in channel.members.values() if member.last is not None]
+        if not behind:
+            return
+        replay = self._bus.replay(stream, min(behind))
+        with self._lock:
+            for connection, subscription in channel.members.items():
+                if subscription.live:
+                    connection.send(*subscription.caught_up(replay))
+
+    def _join(self, connection: Connection, subscription: Subscription) -> _Channel:
+        with self._lock:
+            channel = self._channels.get(subscription.stream)
+            if channel is None:
+                channel = self._channels[subscription.stream] = _Channel()
+                self._ask_for(subscription.stream)
+            channel.members[connection] = subscription
+            return channel
+
+    def _ask_for(self, stream: str) -> None:
+        if self._listener is None:
+            return  # The next listener asks for all streams there are.
+        try:
+            self._listener.subscribe(stream)
+        except (RedisError, OSError) as error:
+            logger.debug("Asking for %s failed, the reading thread will notice: %s", stream, error)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now - self._ticked < TICK:
+            return
+        self._ticked = now
+        stopping = self._stopping()
+        with self._lock:
+            connections = list(self._connections)
+            self._release_empty()
+        for connection in connections:
+            if stopping:
+                connection.close(RESTARTING, "restarting")
+            connection.tick(now)
+
+    def _release_empty(self) -> None:
+        # Only confirmed ones: a late confirmation must not be taken for that of a stream asked for again.
+        empty = [
+            stream for stream, channel in self._channels.items() if not channel.members and channel.confirmed.is_set()
+        ]
+        if self._listener is not None and empty:
+            for stream in empty:
+                del self._channels[stream]
+            self._listener.unsubscribe(*empty)

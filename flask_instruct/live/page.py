@@ -1,0 +1,109 @@
+"""What a page is given so that it can follow streams: the element, its cursor, and the script."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+from typing import Any
+from urllib.parse import urlsplit
+
+from flask import Flask
+from flask import current_app
+from flask import g
+from flask import has_request_context
+from flask import request
+from flask import request_started
+from flask import url_for
+from markupsafe import Markup
+from redis.exceptions import RedisError
+
+from ..errors import ConfigurationError
+from .audience import current_viewer
+from .audience import sign_stream
+from .broadcasts import EXTENSION
+from .turbo_stream import dom_id
+from .turbo_stream import stream_name
+
+if TYPE_CHECKING:
+    from . import Live
+
+logger = logging.getLogger("flask_instruct")
+
+_TEXTS = {
+    "changed": "This was changed elsewhere while you were writing.",
+    "removed": "This was removed elsewhere while you were writing.",
+    "mine": "Your version",
+    "theirs": "Other version",
+    "close": "Close",
+}
+
+
+def register(app: Flask, live: Live) -> None:
+    """Give an app's templates ``turbo_stream_from``, ``dom_id`` and ``instruct_scripts``."""
+    # The signal comes before every before_request function, and so before every query of the request: a cursor
+    # taken later would lie after a change that the page does not show.
+    request_started.connect(_note_start, app, weak=False)
+    app.jinja_env.globals.update(turbo_stream_from=turbo_stream_from, dom_id=dom_id, instruct_scripts=instruct_scripts)
+
+
+def turbo_stream_from(*streamables: object, **attributes: object) -> Markup:
+    """Let the page follow the stream of a record or a name, from the moment its request began.
+
+    With Redis down the page renders all the same, marked ``data-instruct-live="off"``, and catches up later.
+    """
+    live = _live()
+    stream = stream_name(*streamables)
+    given: dict[str, object] = {
+        "name": stream,
+        "token": sign_stream(live.signer, stream, current_viewer()),
+        "since": _cursor(live),
+        **{name.replace("_", "-"): value for name, value in attributes.items()},
+    }
+    if not given["since"]:
+        given["data-instruct-live"] = "off"
+    parts = Markup("").join(Markup(' {}="{}"').format(name, value) for name, value in given.items())
+    return Markup("<instruct-stream{}></instruct-stream>").format(parts)
+
+
+def instruct_scripts(nonce: str | None = None) -> Markup:
+    """Load the script of live pages; place it once, in the head.
+
+    :param nonce: of the page's content security policy; found by itself in ``g.csp_nonce`` and ``request.csp_nonce``.
+    """
+    given: dict[str, object] = {
+        "type": "module",
+        "src": url_for("instruct_live.static", filename="instruct.js"),
+        # Only the path: behind a proxy the page knows better than we which host and scheme it came from.
+        "data-instruct-socket": urlsplit(url_for("instruct_live.socket")).path,
+        "data-instruct-ping": _live().config.ping_interval,
+        **{f"data-instruct-{name}": _translated(text) for name, text in _TEXTS.items()},
+    }
+    nonce = nonce or g.get("csp_nonce") or getattr(request, "csp_nonce", None)
+    if nonce:
+        given["nonce"] = nonce
+    parts = Markup("").join(Markup(' {}="{}"').format(name, value) for name, value in given.items())
+    return Markup("<script{}></script>").format(parts)
+
+
+def _note_start(sender: Flask, **extra: Any) -> None:
+    g.instruct_started = time.monotonic()
+
+
+def _cursor(live: Live) -> str:
+    started = g.get("instruct_started") if has_request_context() else None
+    try:
+        return live.bus.cursor(started) if started is not None else live.bus.now()
+    except (RedisError, ConfigurationError) as error:
+        logger.warning("A page renders without live updates, Redis could not be asked for its clock: %s", error)
+        return ""
+
+
+def _translated(text: str) -> str:
+    gettext = current_app.jinja_env.globals.get("gettext")
+    return str(gettext(text)) if callable(gettext) else text
+
+
+def _live() -> Live:
+    live: Live = current_app.extensions[EXTENSION]
+    return live

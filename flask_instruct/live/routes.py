@@ -1,0 +1,116 @@
+"""The routes of live pages: the socket, and the scripts that use it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from flask import Blueprint
+from flask import Flask
+from flask import Response
+from flask import current_app
+from flask import make_response
+from flask import request
+from flask_sock import Sock
+
+from . import server
+from .audience import is_own_origin
+from .broadcasts import EXTENSION
+from .sockets import LockedSocket
+from .sockets import ThreadSocket
+from .visitor import Visitor
+
+logger = logging.getLogger("flask_instruct")
+
+CHECK_INTERVAL = 60.0
+"""Seconds after which a page's right to listen is asked for again."""
+
+_UPGRADED = "flask_instruct.upgraded"
+_SERVER_SOCKETS = ("werkzeug.socket", "gunicorn.socket")
+
+
+def register(app: Flask, url_prefix: str) -> None:
+    """Add the routes to an app."""
+    blueprint = Blueprint("instruct_live", __name__, static_folder="static", static_url_path="/live")
+    blueprint.before_request(_handshake)
+    blueprint.after_request(_ended)
+    Sock().route("/socket", bp=blueprint, endpoint="socket")(_socket)
+    app.register_blueprint(blueprint, url_prefix=url_prefix)
+
+
+class _TakenOver(Response):
+    """What the server gets once the socket's conversation is over: nothing that it would write into the socket."""
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        if "gunicorn.socket" in environ:
+            raise StopIteration
+        # Werkzeug takes it for a page that has left, and is silent (pallets/werkzeug#2865).
+        raise ConnectionAbortedError("the socket was a WebSocket")
+
+
+def _handshake() -> Response | None:
+    """Refuse before the upgrade what must not be upgraded; make the socket safe for the rest."""
+    if request.endpoint != "instruct_live.socket":
+        return None
+    environ = request.environ
+    problem = server.unusable(environ)
+    if problem is not None:
+        logger.error(problem)
+        return _refusal(503, problem)
+    allowed = _live().config.allowed_origins
+    if not is_own_origin(request.headers.get("Origin"), request.host, request.scheme, allowed):
+        logger.warning(
+            "A socket from origin %r to %r was refused; list other origins of this site in INSTRUCT_ALLOWED_ORIGINS.",
+            request.headers.get("Origin"),
+            request.host,
+        )
+        return _refusal(403, "This origin may not open the socket.")
+    if not _is_websocket(environ):
+        return _refusal(426, "A WebSocket handshake of version 13 is expected here.")
+    # A frame is encoded once for all pages, and compressing it for each took most of the memory of idle sockets.
+    environ.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
+    for key in _SERVER_SOCKETS:
+        if key in environ:
+            environ[key] = LockedSocket(environ[key])
+    return None
+
+
+def _socket(ws: Any) -> None:
+    """Serve one page until it leaves."""
+    request.environ[_UPGRADED] = True
+    live = _live()
+    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+    _release_session()
+    connection = ThreadSocket(ws, ws.sock, limit=live.config.socket_queue, ping_interval=live.config.ping_interval)
+    visitor = Visitor(app, request.environ, connection, live.hub, live.signer, live.config.token_max_age)
+    live.hub.add(connection)
+    try:
+        connection.run(visitor.receive, CHECK_INTERVAL, visitor.check)
+    finally:
+        live.hub.remove(connection)
+
+
+def _ended(response: Response) -> Response:
+    return _TakenOver() if _UPGRADED in request.environ else response
+
+
+def _is_websocket(environ: dict[str, Any]) -> bool:
+    upgrade = environ.get("HTTP_UPGRADE", "").lower() == "websocket"
+    return upgrade and environ.get("HTTP_SEC_WEBSOCKET_VERSION") == "13" and "HTTP_SEC_WEBSOCKET_KEY" in environ
+
+
+def _release_session() -> None:
+    """Give back the database connection that a function before the request may have taken."""
+    db = getattr(current_app.extensions.get("instruct"), "db", None)
+    if db is not None:
+        db.session.remove()
+
+
+def _refusal(status: int, text: str) -> Response:
+    response = make_response(text, status)
+    response.mimetype = "text/plain"
+    return response
+
+
+def _live() -> Any:
+    return current_app.extensions[EXTENSION]

@@ -1,0 +1,52 @@
+"""What the web server around us can tell: whether it is about to end, and how many threads it has."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+
+def stopping() -> bool:
+    """Tell whether this process's gunicorn worker has begun to end, so that open sockets should let go of it."""
+    worker = _gunicorn_worker()
+    return worker is not None and not worker.alive
+
+
+def socket_limit(most: int) -> int:
+    """Return how many sockets may be open where each takes a thread: a quarter of gunicorn's stay for requests."""
+    worker = _gunicorn_worker()
+    if worker is None:
+        return most
+    threads: int = worker.cfg.threads
+    return min(most, threads - -(-threads // 4))
+
+
+def unusable(environ: Mapping[str, Any]) -> str | None:
+    """Say why a request's server cannot hold a socket open, or None if it can."""
+    if not environ.get("wsgi.multithread"):
+        return (
+            "Live pages need a server with threads, and this one answers a single request at a time: "
+            "run gunicorn with --worker-class gthread --threads 100, or Flask's server with threads."
+        )
+    if not any(key in environ for key in ("werkzeug.socket", "gunicorn.socket")):
+        return (
+            "Live pages work on gunicorn (gthread) and Flask's own server; this server gives no access to its socket."
+        )
+    return None
+
+
+def _gunicorn_worker() -> Any:
+    """Find the worker object that runs this process's main thread; gunicorn hands it to no application."""
+    base = sys.modules.get("gunicorn.workers.base")
+    main = threading.main_thread().ident
+    if base is None or main is None:
+        return None
+    frame = sys._current_frames().get(main)
+    while frame is not None:
+        worker = frame.f_locals.get("self")
+        if isinstance(worker, base.Worker):
+            return worker
+        frame = frame.f_back
+    return None

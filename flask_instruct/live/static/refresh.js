@@ -1,0 +1,89 @@
+// Fetches the page again and changes what differs; many wishes for it become one request, then one more.
+
+import { emit } from "./events.js";
+import { morph } from "./morph.js";
+
+/** Wishes that come within this time are one. */
+const GATHER = 150;
+const LONGEST = 30_000;
+/** A page that is stale again and again gets a growing pause; it is forgotten after this time. */
+const FORGET = 60_000;
+
+let timer = 0;
+let busy = false;
+let again = false;
+let failures = 0;
+let stale = 0;
+let lastStale = 0;
+
+/**
+ * Fetch the page again soon.
+ * @param {boolean} [isStale] because an update was missed, not because one was sent
+ */
+export function refresh(isStale = false) {
+  if (isStale) {
+    const now = Date.now();
+    stale = now - lastStale > FORGET ? 1 : stale + 1;
+    lastStale = now;
+  }
+  if (busy) again = true;
+  else timer ||= setTimeout(run, pause());
+}
+
+function pause() {
+  const trouble = Math.max(failures, Date.now() - lastStale < FORGET ? stale - 3 : 0);
+  return trouble > 0 ? Math.min(LONGEST, 500 * 2 ** trouble) * (0.5 + Math.random() / 2) : GATHER;
+}
+
+async function run() {
+  timer = 0;
+  busy = true;
+  again = false;
+  try {
+    await (hasTurbo() ? refreshByTurbo() : fetchAndMorph());
+    failures = 0;
+  } catch (error) {
+    console.warn("The page could not be fetched again:", error);
+    failures += 1;
+    again = true;
+  }
+  busy = false;
+  if (again) refresh();
+}
+
+async function fetchAndMorph() {
+  const here = address();
+  const response = await fetch(here, { headers: { Accept: "text/html" }, cache: "no-store" });
+  if (response.status >= 500) throw new Error(`${here} answered ${response.status}`);
+  const text = await response.text();
+  // Whoever has gone elsewhere meanwhile is not taken back.
+  if (address() !== here) return;
+  if (!response.ok || response.url.split("#")[0] !== here) {
+    emit("stale", { reason: "gone", status: response.status, url: response.url });
+    return;
+  }
+  const page = new DOMParser().parseFromString(text, "text/html");
+  if (!emit("before-render", { action: "refresh", target: document.body }, true)) return;
+  document.title = page.title;
+  morph(document.body, page.body);
+  emit("rendered", { action: "refresh", target: document.body });
+}
+
+function address() {
+  return location.href.split("#")[0];
+}
+
+function hasTurbo() {
+  return "Turbo" in window && customElements.get("turbo-stream") !== undefined;
+}
+
+/** Turbo has its own way of visiting a page, which other code on the page relies on. */
+function refreshByTurbo() {
+  return new Promise((resolve) => {
+    const element = document.createElement("turbo-stream");
+    element.setAttribute("action", "refresh");
+    document.addEventListener("turbo:load", resolve, { once: true });
+    setTimeout(resolve, 5_000);
+    document.documentElement.append(element);
+  });
+}

@@ -1,0 +1,201 @@
+// The streams that this page follows: who wants them, how far each has come, and what arrives on them.
+
+import { render } from "./actions.js";
+import { emit } from "./events.js";
+import { refresh } from "./refresh.js";
+
+/** How long a stream is kept when its last element leaves: a navigation often brings it right back. */
+const RELEASE = 400;
+
+/**
+ * @typedef {object} Stream
+ * @property {string} name
+ * @property {string} token
+ * @property {string} since where the page began
+ * @property {string | null} last the newest broadcast shown
+ * @property {string | null} rewind asked to be told again from here
+ * @property {boolean} ready
+ * @property {Set<Element>} elements
+ * @property {number} release timer
+ */
+
+export class Streams {
+  /** @type {import("./socket.js").Line} */
+  // @ts-ignore: set right after the line is made
+  line;
+  /** @type {Map<string, Stream>} */
+  #streams = new Map();
+  /** @type {Set<Stream>} */
+  #asking = new Set();
+  #connected = false;
+  /** Whether the page has already fetched itself for new tokens since it was last up to date. */
+  #renewed = false;
+
+  get wanted() {
+    return this.#streams.size > 0;
+  }
+
+  /**
+   * An element wants a stream; or wants it still, with another token or from somewhere else.
+   * @param {Element} element
+   * @param {string} name
+   * @param {string} token
+   * @param {string} since
+   */
+  follow(element, name, token, since) {
+    let stream = this.#streams.get(name);
+    if (!stream) {
+      stream = { name, token, since, last: null, rewind: null, ready: false, elements: new Set(), release: 0 };
+      this.#streams.set(name, stream);
+      this.#ask(stream);
+    } else if (since && later(position(stream), since)) {
+      // This part of the page is older than what was shown since: it needs that again.
+      if (!stream.rewind || later(stream.rewind, since)) stream.rewind = since;
+      this.#ask(stream);
+    }
+    clearTimeout(stream.release);
+    const renewed = stream.token !== token;
+    stream.token = token;
+    stream.elements.add(element);
+    element.toggleAttribute("connected", stream.ready);
+    if (renewed) this.line.renew();
+    this.line.open();
+  }
+
+  /**
+   * @param {Element} element
+   * @param {string} name
+   */
+  unfollow(element, name) {
+    const stream = this.#streams.get(name);
+    if (!stream?.elements.delete(element) || stream.elements.size) return;
+    stream.release = setTimeout(() => this.#release(stream), RELEASE);
+  }
+
+  opened() {
+    this.#asking.clear();
+    const streams = [...this.#streams.values()];
+    for (const stream of streams) stream.ready = false;
+    this.line.send({ type: "subscribe", streams: streams.map(request) });
+  }
+
+  /** @param {string} data */
+  received(data) {
+    try {
+      const frames = JSON.parse(data);
+      for (const frame of Array.isArray(frames) ? frames : [frames]) this.#take(frame);
+    } catch (error) {
+      console.error("A message that is none of Flask-Instruct's:", error);
+    }
+  }
+
+  /**
+   * @param {number} code
+   * @param {boolean} final
+   */
+  closed(code, final) {
+    for (const stream of this.#streams.values()) this.#mark(stream, false);
+    if (this.#connected || final) emit("disconnected", { code, final });
+    this.#connected = false;
+    // The page was open for longer than its tokens are valid.
+    if (code === 4401 && final && !this.#renewed) {
+      this.#renewed = true;
+      this.#stale("expired");
+    }
+  }
+
+  /** @param {any} frame */
+  #take(frame) {
+    const stream = this.#streams.get(frame.stream);
+    if (!stream) return;
+    if (typeof frame.html === "string") this.#show(stream, frame);
+    else if (frame.type === "subscribed") {
+      stream.last = frame.id;
+      stream.rewind = null;
+    } else if (frame.type === "reset") {
+      stream.last = frame.id;
+      this.#stale("reset", stream.name);
+    } else if (frame.type === "ready") this.#ready(stream);
+  }
+
+  /**
+   * @param {Stream} stream
+   * @param {{id: string, html: string}} frame
+   */
+  #show(stream, frame) {
+    if (stream.last && !later(frame.id, stream.last)) return;
+    stream.last = frame.id;
+    if (!render(frame.html, stream.name)) this.#stale("gap", stream.name);
+  }
+
+  /** @param {Stream} stream */
+  #ready(stream) {
+    this.#mark(stream, true);
+    this.line.settled();
+    this.#renewed = false;
+    if (this.#connected || ![...this.#streams.values()].every((each) => each.ready)) return;
+    this.#connected = true;
+    emit("connected", { streams: [...this.#streams.keys()] });
+  }
+
+  /**
+   * @param {Stream} stream
+   * @param {boolean} ready
+   */
+  #mark(stream, ready) {
+    stream.ready = ready;
+    for (const element of stream.elements) element.toggleAttribute("connected", ready);
+  }
+
+  /**
+   * The page may be behind, and only fetching it again helps.
+   * @param {string} reason
+   * @param {string} [stream]
+   */
+  #stale(reason, stream) {
+    if (emit("stale", { reason, stream }, true)) refresh(true);
+  }
+
+  /**
+   * Subscribe, together with all others that are asked for in this turn.
+   * @param {Stream} stream
+   */
+  #ask(stream) {
+    if (!this.#asking.size) queueMicrotask(() => this.#askNow());
+    this.#asking.add(stream);
+  }
+
+  #askNow() {
+    const streams = [...this.#asking].filter((stream) => this.#streams.get(stream.name) === stream);
+    this.#asking.clear();
+    if (streams.length) this.line.send({ type: "subscribe", streams: streams.map(request) });
+  }
+
+  /** @param {Stream} stream */
+  #release(stream) {
+    this.#streams.delete(stream.name);
+    this.line.send({ type: "unsubscribe", streams: [stream.name] });
+    if (!this.wanted) this.line.close();
+  }
+}
+
+/** @param {Stream} stream */
+function request(stream) {
+  return { token: stream.token, since: stream.rewind ?? position(stream) };
+}
+
+/** @param {Stream} stream */
+function position(stream) {
+  return stream.last ?? stream.since;
+}
+
+/**
+ * Whether position `a` ("milliseconds-number") comes after `b`.
+ * @param {string} a
+ * @param {string} b
+ */
+function later(a, b) {
+  const [aTime, aNumber] = a.split("-").map(Number);
+  const [bTime, bNumber] = b.split("-").map(Number);
+  return aTime === bTime ? aNumber > bNumber : aTime > bTime;
+}

@@ -1,0 +1,131 @@
+"""What one page is sent about one stream, and in which order. Nothing here does I/O.
+
+Live events wait while the backlog is read; then the page gets ``subscribed``, the backlog, the events that
+waited and are newer, and ``ready``. Where the backlog has a hole the page gets ``reset`` in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import frames
+from .frames import Frame
+from .position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A broadcast as Redis keeps it."""
+
+    position: Position
+    html: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What Redis knows about one stream at one moment.
+
+    :param now: Redis' clock, in milliseconds.
+    :param epoch: since when this Redis has had its data, in milliseconds; None when it has just lost them.
+    :param first: the oldest entry kept; None when none is.
+    :param last: the newest id ever given; None when there is no such key.
+    :param added: how many entries were ever added; None when the server does not count them (Redis before 7).
+    :param lifetime: milliseconds that an idle stream is kept.
+    :param maxlen: entries that are certainly kept.
+    """
+
+    now: int
+    epoch: int | None
+    first: Position | None
+    last: Position | None
+    length: int
+    added: int | None
+    lifetime: int
+    maxlen: int
+
+    def covers(self, since: Position) -> bool:
+        """Tell whether every entry after ``since`` is still there; in doubt, no."""
+        if self.epoch is None or since.ms < self.epoch:
+            return False
+        if since.ms > self.now and (self.last is None or since > self.last):
+            return False
+        if self.first is not None and since >= self.first:
+            return True
+        if self.last is not None and self.length == 0:
+            return since >= self.last
+        # The key may have expired, and begun anew, since a cursor older than its lifetime.
+        return not self._trimmed and since.ms >= self.now - self.lifetime
+
+    @property
+    def _trimmed(self) -> bool:
+        if self.added is None:
+            return self.length >= self.maxlen
+        return self.added != self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The backlog after a cursor.
+
+    :param lossless: False when entries may be missing; then there are no entries here.
+    :param position: up to where the stream is told by this, also when it is lossy or empty.
+    """
+
+    lossless: bool
+    entries: tuple[Entry, ...]
+    position: Position
+
+
+class Subscription:
+    """One page's following of one stream."""
+
+    def __init__(self, stream: str, since: Position | None) -> None:
+        self.stream = stream
+        self.since = since
+        self.last: Position | None = None
+        self._waiting: list[tuple[Position, Frame]] = []
+
+    @property
+    def live(self) -> bool:
+        """Tell whether the backlog has been sent."""
+        return self.last is not None
+
+    def event(self, position: Position, frame: Frame) -> list[Frame]:
+        """Take a live event; return what the page is sent now."""
+        if self.last is None:
+            self._waiting.append((position, frame))
+            return []
+        if position <= self.last:
+            return []
+        self.last = position
+        return [frame]
+
+    def replayed(self, replay: Replay) -> list[Frame]:
+        """Take the backlog; return everything that the page is sent to be up to date."""
+        self.last = replay.position
+        sent = [frames.subscribed(self.stream, self.since)]
+        sent += self._backlog(replay)
+        waiting, self._waiting = self._waiting, []
+        for position, frame in waiting:
+            sent += self.event(position, frame)
+        return [*sent, frames.ready(self.stream, self.last)]
+
+    def caught_up(self, replay: Replay) -> list[Frame]:
+        """Take what was missed while the hub had lost Redis; ``replay`` may begin before our last position."""
+        assert self.last is not None
+        if not replay.lossless:
+            self.last = max(self.last, replay.position)
+            return [frames.reset(self.stream, self.last)]
+        missed = tuple(entry for entry in replay.entries if entry.position > self.last)
+        self.last = max(self.last, replay.position)
+        return list(_batches(self.stream, missed))
+
+    def _backlog(self, replay: Replay) -> list[Frame]:
+        if not replay.lossless:
+            return [frames.reset(self.stream, replay.position)]
+        return list(_batches(self.stream, replay.entries))
+
+
+def _batches(stream: str, entries: tuple[Entry, ...]) -> Iterator[Frame]:
+    return frames.batches(frames.event(entry.position, stream, entry.html) for entry in entries)

@@ -1,0 +1,110 @@
+"""One open page's conversation over its socket: what it asks for is verified and handed to the hub."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flask import Flask
+from redis.exceptions import RedisError
+
+from . import frames
+from .audience import Refused
+from .audience import current_viewer
+from .audience import require_rule
+from .audience import verified_stream
+from .frames import Malformed
+from .frames import Subscribe
+from .frames import Unsubscribe
+from .hub import TRY_AGAIN
+from .hub import Connection
+from .hub import Hub
+from .hub import Unavailable
+from .signing import Signer
+
+logger = logging.getLogger("flask_instruct")
+
+MOST_STREAMS = 500
+"""Streams that one page may follow."""
+
+POLICY = 1008
+INTERNAL = 1011
+
+
+class Visitor:
+    """A page, its viewer and the streams it follows.
+
+    The app's own rules are asked in a request context of their own, from the handshake's cookies, so that
+    nothing of it, such as a database connection, is held while the socket is open.
+    """
+
+    def __init__(
+        self,
+        app: Flask,
+        environ: dict[str, Any],
+        connection: Connection,
+        hub: Hub,
+        signer: Signer,
+        max_age: float,
+    ) -> None:
+        self._app = app
+        self._environ = environ
+        self._connection = connection
+        self._hub = hub
+        self._signer = signer
+        self._max_age = max_age
+        self._streams: set[str] = set()
+
+    def receive(self, message: str | bytes) -> None:
+        """Do what a message of the page asks, or close the socket with the reason for not doing it."""
+        with self._closing_on_error():
+            for request in frames.parse(message):
+                self._answer(request)
+
+    def check(self) -> None:
+        """Ask again whether the viewer may listen, so that a logout ends it."""
+        with self._closing_on_error(), self._context():
+            viewer = current_viewer()
+            for stream in self._streams:
+                require_rule(viewer, stream)
+
+    def _answer(self, request: frames.Request) -> None:
+        if isinstance(request, Subscribe):
+            self._subscribe(request)
+        elif isinstance(request, Unsubscribe):
+            self._streams.discard(request.stream)
+            self._hub.unsubscribe(self._connection, request.stream)
+        else:
+            self._connection.send(frames.pong())
+
+    def _subscribe(self, request: Subscribe) -> None:
+        with self._context():
+            stream = verified_stream(self._signer, request.token, current_viewer(), self._max_age)
+        if stream not in self._streams and len(self._streams) >= MOST_STREAMS:
+            raise Malformed("too many streams")
+        self._streams.add(stream)
+        self._hub.subscribe(self._connection, stream, request.since)
+
+    @contextmanager
+    def _context(self) -> Iterator[None]:
+        with self._app.app_context(), self._app.request_context(dict(self._environ)):
+            yield
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        close: Callable[[int, str], None] = self._connection.close
+        try:
+            yield
+        except Refused as refused:
+            close(refused.code, str(refused))
+        except Malformed as malformed:
+            close(POLICY, str(malformed))
+        except (RedisError, Unavailable) as error:
+            logger.warning("A page could not be subscribed: %s", error)
+            close(TRY_AGAIN, "try again")
+        except Exception:
+            logger.exception("A page's socket failed")
+            close(INTERNAL, "internal error")

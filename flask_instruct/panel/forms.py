@@ -1,0 +1,132 @@
+"""What makes a POST to the panel trustworthy: a signed token that names handler, record, viewer and moment.
+
+The token is in the page of one viewer and never in a fragment, which all viewers share: a run's buttons belong
+to the panel's own form by its id.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from typing import Any
+from urllib.parse import urlsplit
+
+from flask import request
+from flask import url_for
+
+from ..errors import HandlerError
+from ..handlers import AiResponseHandler
+from ..handlers import locate
+from ..live.audience import current_viewer
+from ..live.signing import InvalidToken
+from .language import gettext as _
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+PURPOSE = "panel"
+LONGEST_PROMPT = 20_000
+"""Characters of a request; the text field has the same limit."""
+
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_PLAIN_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20\x7f]*\Z")
+
+
+class Refused(Exception):
+    """Raise when a POST is not acted on: the HTTP status and words for the person who pressed."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the panel's forms carry for one viewer."""
+
+    action: str
+    token: str
+    next: str
+    longest: int = LONGEST_PROMPT
+
+
+def form_for(state: State, handler: AiResponseHandler) -> Form | None:
+    """Return the form of the current viewer for a handler, or None for one who may not ask."""
+    actor = state.actor()
+    if not _may(state, actor, handler):
+        return None
+    return Form(
+        action=url_for("instruct_panel.start_run"),
+        token=state.live.signer.sign(PURPOSE, {"handler": handler.to_gid()}, current_viewer()),
+        next=request.script_root + (request.full_path if request.query_string else request.path),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A POST that may be acted on."""
+
+    handler: AiResponseHandler
+    gid: str
+    actor: Any
+
+
+def read(state: State) -> Posted:
+    """Check the current POST.
+
+    :raises Refused: 403 for a token that is missing, wrong, expired or another viewer's, and for an actor whom
+        ``@instruct.authorize`` refuses; 404 when the record is gone.
+    """
+    if request.headers.get("Sec-Fetch-Site") == "cross-site":
+        raise Refused(403, _("This was sent from another site."))
+    actor = state.actor()
+    gid = _signed_gid(state, current_viewer())
+    try:
+        handler = locate(gid)
+    except HandlerError:
+        raise Refused(404, _("What this page was about no longer exists.")) from None
+    if not _may(state, actor, handler):
+        raise Refused(403, _("You are not allowed to ask for this."))
+    return Posted(handler, gid, actor)
+
+
+def prompt_text() -> str:
+    """Return what was asked in the current POST, cleaned of control characters.
+
+    :raises Refused: 400 when there is nothing, 413 when it is too long.
+    """
+    text = request.form.get("suggestion") or request.form.get("prompt", "")
+    text = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
+    if not text:
+        raise Refused(400, _("Write what should change, then send."))
+    if len(text) > LONGEST_PROMPT:
+        raise Refused(413, _("This is longer than %(n)s characters. Shorten it and send again.", n=LONGEST_PROMPT))
+    return text
+
+
+def way_back() -> str:
+    """Return the path of the page the POST came from, on this site only; the site's root when it names another."""
+    path = request.form.get("next", "")
+    parts = urlsplit(path) if _PLAIN_PATH.match(path) else None
+    if parts is None or parts.scheme or parts.netloc:
+        return request.script_root + "/"
+    return path
+
+
+def _signed_gid(state: State, viewer: str) -> str:
+    try:
+        signed = state.live.signer.unsign(request.form.get("token", ""), PURPOSE, state.config.token_max_age)
+    except InvalidToken as error:
+        if error.expired:
+            raise Refused(403, _("This page has been open for too long. Reload it and send again.")) from None
+        raise Refused(403, _("This page can no longer send. Reload it and try again.")) from None
+    if signed.viewer != viewer:
+        raise Refused(403, _("You are signed in as someone else by now. Reload the page and send again."))
+    return str(signed.payload["handler"])
+
+
+def _may(state: State, actor: Any, handler: AiResponseHandler) -> bool:
+    authorize = state.hooks.authorize
+    return authorize is None or bool(authorize(actor, handler))

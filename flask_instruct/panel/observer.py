@@ -1,0 +1,125 @@
+"""Tells the panels of a run what changes, fragment by fragment, from the same templates that a page is made of.
+
+Each fragment is the whole of one element as its row has it, so that applying one twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from contextlib import nullcontext
+from typing import Any
+
+from flask import current_app
+from flask import has_request_context
+from markupsafe import Markup
+from sqlalchemy.orm import object_session
+
+from ..live.broadcasts import broadcast
+from ..runs.models import Message
+from ..runs.models import Run
+from ..runs.models import ToolCall
+from . import words
+from .markdown import streaming
+from .page import fallen_runs
+from .page import latest_runs
+from .page import panel_key
+from .page import panel_stream
+from .page import spokesman
+from .rendering import render
+
+
+class PanelObserver:
+    """Hears of every change of a run and broadcasts it to the panels of the run's handler."""
+
+    def run_created(self, run: Run) -> None:
+        _reread(run)
+        key = panel_key(run.handler)
+        _send(run, "append", f"instruct_runs_{key}", "run.html")
+        self._let_go_of_the_oldest(run, key)
+        self._announce(run)
+
+    def run_changed(self, run: Run) -> None:
+        _reread(run)
+        self._show_status(run)
+        self._announce(run)
+
+    def message_started(self, run: Run, message: Message) -> None:
+        _reread(run)
+        _send(run, "append", f"instruct_run_{run.id}_messages", "message.html", message=message)
+        self._show_status(run)
+
+    def text_streamed(self, run: Run, message: Message, offset: int, text: str) -> None:
+        broadcast(
+            panel_stream(run.handler),
+            "text",
+            target=f"instruct_message_{message.id}_text",
+            html=streaming(text),
+            attributes={"offset": offset},
+        )
+
+    def message_finished(self, run: Run, message: Message) -> None:
+        _reread(run)
+        target = f"instruct_message_{message.id}_text"
+        if message.text or words.message_note(message):
+            _send(run, "replace", target, "text.html", message=message)
+        else:
+            _send(run, "remove", target)
+        self._show_status(run)
+
+    def message_discarded(self, run: Run, message: Message) -> None:
+        _reread(run)
+        _send(run, "remove", f"instruct_message_{message.id}")
+        self._show_status(run)
+
+    def call_changed(self, run: Run, call: ToolCall) -> None:
+        _reread(run)
+        if call.status == "waiting" and not call.attempt:
+            _send(run, "append", f"instruct_message_{call.message_id}_calls", "call.html", call=call)
+            return
+        # Head and body apart: the card itself stays, open where a reader opened it, focused where the focus is.
+        _send(run, "update", f"instruct_call_{call.id}_head", "call_head.html", call=call)
+        _send(run, "update", f"instruct_call_{call.id}_body", "call_body.html", call=call)
+        self._show_status(run)
+
+    def _show_status(self, run: Run) -> None:
+        _send(run, "replace", f"instruct_run_{run.id}_status", "status.html")
+
+    def _announce(self, run: Run) -> None:
+        session = object_session(run)
+        speaking = spokesman(latest_runs(session, run.handler)) if session is not None else run
+        # Morphed, so that words that are the same are no news to a screen reader.
+        broadcast(
+            panel_stream(run.handler),
+            "update",
+            target=f"instruct_announcement_{panel_key(run.handler)}",
+            html=words.announcement(speaking),
+            method="morph",
+        )
+
+    def _let_go_of_the_oldest(self, run: Run, key: str) -> None:
+        session = object_session(run)
+        fallen = fallen_runs(session, run.handler) if session is not None else ()
+        for old in fallen:
+            _send(run, "remove", f"instruct_run_{old.id}")
+        if fallen:
+            _send(run, "update", f"instruct_earlier_{key}", "earlier.html", earlier=True)
+
+
+def _send(run: Run, action: str, target: str, template: str | None = None, **context: Any) -> None:
+    html = Markup("")
+    if template is not None:
+        with _addresses(run):
+            html = render(template, run=run, key=panel_key(run.handler), **context).strip()
+    broadcast(panel_stream(run.handler), action, target=target, html=html)
+
+
+def _addresses(run: Run) -> AbstractContextManager[object]:
+    """Let links come out under the address that the run was asked for at, also outside of any request."""
+    return nullcontext() if has_request_context() else current_app.test_request_context(base_url=run.base_url)
+
+
+def _reread(run: Run) -> None:
+    """Forget the messages and calls that were read earlier in this transaction: some were added since."""
+    session = object_session(run)
+    if session is not None and run in session and run not in session.new:
+        session.expire(run, ["messages", "calls"])

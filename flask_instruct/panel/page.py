@@ -1,0 +1,169 @@
+"""The panel of one record as it stands now: what a page shows when it is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from collections.abc import Sequence
+from datetime import UTC
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Any
+
+import sqlalchemy as sa
+from flask import current_app
+from flask import g
+from flask import request
+from flask import url_for
+from markupsafe import Markup
+from sqlalchemy.orm import Session
+from sqlalchemy.orm import scoped_session
+from sqlalchemy.orm import selectinload
+
+from ..errors import HandlerError
+from ..handlers import AiResponseHandler
+from ..handlers import registered
+from ..live.page import instruct_scripts
+from ..live.page import turbo_stream_from
+from ..live.turbo_stream import stream_name
+from ..runs.models import ACTIVE
+from ..runs.models import Message
+from ..runs.models import Run
+from . import words
+from .forms import form_for
+from .language import gettext
+from .rendering import render
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+SHOWN_RUNS = 20
+"""Requests that a panel shows; older ones leave it as new ones come."""
+
+PANEL = "instruct-panel"
+
+AnySession = Session | scoped_session[Any]
+Suggestion = str | tuple[str, str]
+
+
+def instruct_panel(
+    record: object,
+    handler: str | None = None,
+    *,
+    title: str | None = None,
+    prompts: Iterable[Suggestion] = (),
+    placeholder: str | None = None,
+) -> Markup:
+    """Show the panel of a record: its requests, their answers and tools as they run, and a box to ask in.
+
+    :param record: the record, or a handler object.
+    :param handler: the name of the handler class that works on the record.
+    :param prompts: suggestions, each a text or a pair of a short label and the text that is sent.
+    :raises HandlerError: for a name that is no handler, or a record without a key.
+    """
+    state: State = current_app.extensions["instruct"]
+    worker = _handler(record, handler)
+    gid = worker.to_gid()
+    session = state.db.session
+    runs = latest_runs(session, gid)
+    shown = runs[-SHOWN_RUNS:]
+    load_answers(session, shown)
+    return render(
+        "panel.html",
+        key=panel_key(gid),
+        title=title or gettext("Assistant"),
+        prompts=[_suggestion(prompt) for prompt in prompts],
+        placeholder=placeholder or gettext("What should change?"),
+        runs=shown,
+        earlier=len(runs) > SHOWN_RUNS,
+        announcement=words.announcement(spokesman(runs)),
+        form=form_for(state, worker),
+        stream=turbo_stream_from(PANEL, gid),
+        assets=_assets(),
+        live_scripts=instruct_scripts,
+        now=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+
+
+def panel_stream(gid: str) -> str:
+    """Return the name of the stream that a handler's panel listens to."""
+    return stream_name(PANEL, gid)
+
+
+def panel_key(gid: str) -> str:
+    """Return what tells the elements of one panel on a page from those of another."""
+    return hashlib.sha256(gid.encode()).hexdigest()[:12]
+
+
+def latest_runs(session: AnySession, gid: str) -> Sequence[Run]:
+    """Return the runs that a panel shows, oldest first, with one more when there are more."""
+    newest_first = session.scalars(_newest_first(gid).limit(SHOWN_RUNS + 1)).all()
+    return newest_first[::-1]
+
+
+def fallen_runs(session: AnySession, gid: str) -> Sequence[Run]:
+    """Return the runs that a panel has just stopped showing, for one new run or a few at once."""
+    return session.scalars(_newest_first(gid).offset(SHOWN_RUNS).limit(5)).all()
+
+
+def load_answers(session: AnySession, runs: Sequence[Run]) -> None:
+    """Read the messages and calls of some runs at once."""
+    if runs:
+        query = sa.select(Run).where(Run.id.in_([run.id for run in runs]))
+        wanted = (selectinload(Run.messages).selectinload(Message.calls), selectinload(Run.calls))
+        session.scalars(query.options(*wanted)).all()
+
+
+def _newest_first(gid: str) -> sa.Select[Run]:
+    return sa.select(Run).where(Run.handler == gid).order_by(Run.created_at.desc(), Run.id.desc())
+
+
+def spokesman(runs: Sequence[Run]) -> Run | None:
+    """Return the run that the announcement speaks of: the newest at work, else the one that ended last."""
+    active = [run for run in runs if run.status in ACTIVE]
+    if active:
+        return active[-1]
+    return max(runs, key=lambda run: run.ended_at or run.created_at, default=None)
+
+
+def _handler(record: object, name: str | None) -> AiResponseHandler:
+    if name is None:
+        if isinstance(record, AiResponseHandler):
+            return record
+        raise HandlerError(
+            f"instruct_panel() needs to know which handler works on this {type(record).__name__}: "
+            'write instruct_panel(record, handler="TheHandlersName").'
+        )
+    cls = registered().get(name)
+    if cls is None:
+        known = ", ".join(sorted(registered())) or "none yet: import the module that defines it"
+        raise HandlerError(f"There is no handler named {name!r}; there is {known}.")
+    return record if isinstance(record, cls) else cls(record)
+
+
+def _suggestion(prompt: Suggestion) -> tuple[str, str]:
+    return (prompt, prompt) if isinstance(prompt, str) else prompt
+
+
+def _assets() -> dict[str, str | None] | None:
+    """Return what loads the stylesheet and the script, for the first panel of a page."""
+    if "instruct.panel" in request.environ:
+        return None
+    request.environ["instruct.panel"] = True
+    return {
+        "stylesheet": asset_url("instruct-panel.css"),
+        "script": asset_url("instruct-panel.js"),
+        "nonce": g.get("csp_nonce") or getattr(request, "csp_nonce", None),
+    }
+
+
+def asset_url(filename: str) -> str:
+    """Return the address of a file of the panel; another version of the file has another address."""
+    return url_for("instruct_panel.static", filename=filename, v=_fingerprint(filename))
+
+
+@cache
+def _fingerprint(filename: str) -> str:
+    return hashlib.sha256(Path(__file__).with_name("static").joinpath(filename).read_bytes()).hexdigest()[:10]

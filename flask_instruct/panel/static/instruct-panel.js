@@ -1,0 +1,202 @@
+/**
+ * What the panel can do better with a script: send without leaving the page, keep the text until it has arrived,
+ * count seconds, tell the time where the reader lives. Without it the same forms post and the page comes back.
+ *
+ * Fragments of a running request are not its business: they arrive on the page's live stream (instruct.js).
+ */
+
+const STREAM_TYPE = "text/vnd.turbo-stream.html";
+
+/** Milliseconds that the server's clock is ahead of this one. */
+let skew = 0;
+
+/**
+ * Send a form of a panel and leave the page where it is.
+ * @param {HTMLFormElement} form
+ * @param {HTMLElement | null} submitter
+ */
+async function send(form, submitter) {
+  if (form.getAttribute("aria-busy") === "true") return;
+  const field = form.querySelector("textarea");
+  const written = submitter?.getAttribute("name") === "suggestion" ? null : (field?.value ?? null);
+  const request = {
+    method: "POST",
+    body: new FormData(form, submitter),
+    headers: { Accept: STREAM_TYPE },
+  };
+  const address = submitter instanceof HTMLButtonElement && submitter.hasAttribute("formaction") ? submitter.formAction : form.action;
+  complain(form, "");
+  form.setAttribute("aria-busy", "true");
+  try {
+    const trouble = await deliver(form, address, request);
+    if (trouble) {
+      complain(form, trouble);
+      return;
+    }
+    // Only what was sent is taken away: the reader may have typed on.
+    if (field && written !== null && field.value === written) field.value = "";
+    follow(form, submitter);
+  } finally {
+    form.removeAttribute("aria-busy");
+  }
+}
+
+/**
+ * @param {HTMLFormElement} form
+ * @param {string} address
+ * @param {RequestInit} request
+ * @returns {Promise<string>} why it was not accepted, or nothing
+ */
+async function deliver(form, address, request) {
+  let response;
+  let body;
+  try {
+    response = await fetch(address, request);
+    body = await response.text();
+  } catch {
+    return form.dataset.instructLost ?? "";
+  }
+  const type = response.headers.get("Content-Type") ?? "";
+  if (response.status === 204) {
+    if (isWithoutLive(form)) location.reload();
+    return "";
+  }
+  if (response.ok && type.startsWith(STREAM_TYPE)) {
+    show(body);
+    return "";
+  }
+  // A page in place of an answer: a login form after a redirect, or a proxy's own error.
+  return (type.startsWith("text/plain") && body) || (form.dataset.instructOdd ?? "");
+}
+
+/**
+ * Append what is not on the page yet. What is there came by the live stream and may be newer.
+ * @param {string} html
+ */
+function show(html) {
+  const answer = new DOMParser().parseFromString(html, "text/html");
+  for (const stream of answer.querySelectorAll('turbo-stream[action="append"]')) {
+    const target = document.getElementById(stream.getAttribute("target") ?? "");
+    for (const element of stream.querySelector("template")?.content.children ?? []) {
+      if (!document.getElementById(element.id)) target?.append(document.importNode(element, true));
+    }
+  }
+}
+
+/**
+ * Bring what was asked into view, and put the focus where the pressed button may be about to vanish.
+ * @param {HTMLFormElement} form
+ * @param {HTMLElement | null} submitter
+ */
+function follow(form, submitter) {
+  const run = submitter?.closest(".instruct-run");
+  if (run instanceof HTMLElement) {
+    run.focus({ preventScroll: true });
+    return;
+  }
+  const log = form.closest(".instruct-panel")?.querySelector(".instruct-log");
+  if (log) log.scrollTop = 0; // the log is laid out from its end
+}
+
+/**
+ * @param {HTMLFormElement} form
+ * @param {string} text
+ */
+function complain(form, text) {
+  const place = form.querySelector(".instruct-form__error");
+  if (!(place instanceof HTMLElement)) return;
+  place.textContent = text;
+  place.hidden = !text;
+}
+
+/** @param {Element} element */
+function isWithoutLive(element) {
+  return element.closest(".instruct-panel")?.querySelector('instruct-stream[data-instruct-live="off"]') != null;
+}
+
+/**
+ * Whole seconds in the words of the server's `language.duration`.
+ * @param {number} seconds
+ */
+function duration(seconds) {
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${seconds % 60} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+function tick() {
+  if (document.hidden) return;
+  for (const time of document.querySelectorAll("time[data-instruct-since]")) {
+    const since = Date.parse(time.getAttribute("datetime") ?? "");
+    const seconds = Math.max(0, Math.floor((Date.now() + skew - since) / 1000));
+    if (Number.isFinite(seconds)) say(time, duration(seconds));
+  }
+  tellTheTime(document);
+}
+
+/** @param {ParentNode} part */
+function tellTheTime(part) {
+  for (const time of part.querySelectorAll("time[data-instruct-clock]")) {
+    const date = new Date(time.getAttribute("datetime") ?? "");
+    if (!Number.isNaN(date.valueOf())) say(time, clock(date));
+  }
+}
+
+/**
+ * @param {Element} element
+ * @param {string} text
+ */
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** @param {Element} element */
+function compareClocks(element) {
+  const panel = element.matches("[data-instruct-now]") ? element : element.querySelector("[data-instruct-now]");
+  if (panel) skew = Date.parse(panel.getAttribute("data-instruct-now") ?? "") - Date.now() || 0;
+}
+
+/** @param {Date} date */
+function clock(date) {
+  const today = date.toDateString() === new Date().toDateString();
+  return new Intl.DateTimeFormat(locale(), today ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" }).format(date);
+}
+
+/** @returns {string | undefined} the page's language, when the browser knows it by that name */
+function locale() {
+  try {
+    return Intl.getCanonicalLocales(document.documentElement.lang.replace("_", "-") || undefined)[0];
+  } catch {
+    return undefined;
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || !(form instanceof HTMLFormElement) || !form.hasAttribute("data-instruct-form")) return;
+  event.preventDefault();
+  void send(form, event.submitter);
+});
+
+document.addEventListener("keydown", (event) => {
+  const field = event.target;
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing) return;
+  if (!(field instanceof HTMLTextAreaElement) || !field.form?.hasAttribute("data-instruct-form")) return;
+  event.preventDefault();
+  field.form.requestSubmit();
+});
+
+new MutationObserver((records) => {
+  for (const record of records) {
+    for (const node of record.addedNodes) {
+      if (!(node instanceof Element)) continue;
+      compareClocks(node);
+      tellTheTime(node);
+    }
+  }
+}).observe(document.documentElement, { childList: true, subtree: true });
+
+compareClocks(document.documentElement);
+tick();
+setInterval(tick, 1000);

@@ -1,0 +1,96 @@
+"""What the panel's buttons do. Each POST is checked by ``forms.read`` first, then answered in the way it was sent:
+a browser is sent back to its page (Post/Redirect/Get), a script gets a fragment or nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Blueprint
+from flask import Response
+from flask import current_app
+from flask import redirect
+from flask import request
+from flask.typing import ResponseReturnValue
+
+from ..errors import ConfigurationError
+from ..errors import RunEnded
+from ..live.turbo_stream import turbo_stream
+from . import forms
+from .forms import Refused
+from .language import gettext as _
+from .page import asset_url
+from .page import panel_key
+from .rendering import render
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+STREAM_TYPE = "text/vnd.turbo-stream.html"
+
+blueprint = Blueprint(
+    "instruct_panel", __name__, template_folder="templates", static_folder="static", static_url_path="/panel"
+)
+
+
+@blueprint.post("/runs")
+def start_run() -> ResponseReturnValue:
+    """Start a run with what was asked, as the person who asks."""
+    from ..extension import Instruct
+
+    posted = forms.read(_state())
+    text = forms.prompt_text()
+    try:
+        run = Instruct().generate_for(posted.handler, user_prompt=text, actor=posted.actor)
+    except ConfigurationError:
+        current_app.logger.exception("A request could not be taken")
+        raise Refused(503, _("The AI is not set up on this site.")) from None
+    key = panel_key(posted.gid)
+    if not _by_script():
+        return _back(key)
+    fragment = turbo_stream("append", target=f"instruct_runs_{key}", html=render("run.html", run=run, key=key).strip())
+    return Response(str(fragment), mimetype=STREAM_TYPE)
+
+
+@blueprint.post("/runs/<run_id>/retry")
+def retry_run(run_id: str) -> ResponseReturnValue:
+    """Start a failed run again where it stopped."""
+    from ..extension import Instruct
+
+    posted = forms.read(_state())
+    run = _state().run(run_id)
+    if run is None or run.handler != posted.gid:
+        raise Refused(404, _("There is no such request here."))
+    try:
+        Instruct().retry(run)
+    except RunEnded:
+        raise Refused(409, _("Someone else was faster: this is no longer waiting for a retry.")) from None
+    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+
+
+@blueprint.errorhandler(Refused)
+def refused(error: Refused) -> ResponseReturnValue:
+    """Say why nothing was done; what was written is never lost."""
+    if _by_script():
+        return Response(error.message, error.status, mimetype="text/plain")
+    page = render(
+        "refused.html",
+        message=error.message,
+        text=request.form.get("prompt", ""),
+        back=forms.way_back(),
+        stylesheet=asset_url("instruct-panel.css"),
+    )
+    return Response(str(page), error.status)
+
+
+def _back(key: str) -> ResponseReturnValue:
+    return redirect(f"{forms.way_back().partition('#')[0]}#instruct_panel_{key}", 303)
+
+
+def _by_script() -> bool:
+    return STREAM_TYPE in request.headers.get("Accept", "")
+
+
+def _state() -> State:
+    state: State = current_app.extensions["instruct"]
+    return state

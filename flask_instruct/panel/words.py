@@ -1,0 +1,253 @@
+"""What the panel says about a run and a tool call: one table for each closed list of the ledger.
+
+Everything is read from the row and nothing from what the model claims.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from datetime import datetime
+from typing import Any
+from typing import Literal
+
+from ..runs.models import Message
+from ..runs.models import Run
+from ..runs.models import ToolCall
+from .language import duration
+from .language import gettext
+from .language import marked as _
+from .language import ngettext
+
+Tone = Literal["waiting", "working", "done", "failed", "stopped"]
+
+SHOWN_CHARS = 4000
+"""Characters of one argument or result that a card shows."""
+HINT_CHARS = 72
+REASON_CHARS = 300
+
+_NUMBER = re.compile(r"[0-9]*|[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """How something stands: a tone for the eye and words for everyone."""
+
+    tone: Tone
+    text: str
+    detail: str = ""
+
+
+RUN: dict[str, tuple[Tone, str]] = {
+    "queued": ("waiting", _("Queued, waiting for a worker")),
+    "running": ("working", _("Thinking")),
+    "retrying": ("waiting", _("The AI service did not answer; trying again")),
+    "waiting_approval": ("waiting", _("Waiting for approval")),
+    "cancelling": ("working", _("Stopping")),
+    "succeeded": ("done", _("Done")),
+    "failed": ("failed", _("This did not work")),
+    "cancelled": ("stopped", _("Stopped")),
+    "limited": ("stopped", _("Stopped at a limit")),
+}
+
+ANNOUNCED: dict[str, str] = {
+    "queued": _("The request is waiting for a worker."),
+    "running": _("The AI is working on the request."),
+    "retrying": _("The AI service did not answer. Trying again."),
+    "waiting_approval": _("The AI waits for approval."),
+    "cancelling": _("The AI is being stopped."),
+    "succeeded": _("The AI has finished."),
+    "failed": _("The AI could not finish the request."),
+    "cancelled": _("The AI was stopped."),
+    "limited": _("The AI was stopped at a limit."),
+}
+
+LIMITS: dict[str, str] = {
+    "rounds": _("The AI used its tools as many times as one request allows, and had to stop."),
+    "tool_calls": _("The AI called as many tools as one request allows, and had to stop."),
+    "tokens": _("The request used as many tokens as it may, and had to stop."),
+    "seconds": _("The request took as long as it may, and had to stop."),
+    "cost": _("The request cost as much as it may, and had to stop."),
+}
+
+FAILURES: dict[str, str] = {
+    "record_gone": _("What the AI was asked to work on no longer exists."),
+}
+
+CALL: dict[str, tuple[Tone, str]] = {
+    "waiting": ("waiting", _("Waiting")),
+    "running": ("working", _("Running")),
+    "done": ("done", _("Done")),
+    "failed": ("failed", _("Failed")),
+}
+
+OUTCOMES: dict[str, str] = {
+    "unknown_tool": _("There is no such tool"),
+    "invalid_arguments": _("The arguments did not fit"),
+    "not_allowed": _("Not allowed"),
+    "tool_error": _("Refused by the tool"),
+    "exception": _("Internal error"),
+    "timeout": _("Took too long"),
+    "unrenderable": _("The result could not be told"),
+    "interrupted": _("Interrupted"),
+}
+
+
+def run_phrase(run: Run) -> Phrase:
+    """Say how a run stands, down to the tool that is running."""
+    tone, text = RUN.get(run.status, ("working", run.status))
+    words = gettext(text)
+    if run.status == "running":
+        running = next((call for call in run.calls if call.status == "running"), None)
+        if running is not None:
+            words = gettext(_("Using “%(tool)s”"), tool=title_of(running.name))
+        elif any(message.state == "streaming" for message in run.messages):
+            words = gettext(_("Writing"))
+    return Phrase(tone, words, _detail(run))
+
+
+def announcement(run: Run | None) -> str:
+    """Say in one sentence, for a screen reader, how a run stands; changes a handful of times in a run."""
+    if run is None:
+        return ""
+    said = [gettext(ANNOUNCED.get(run.status, run.status))]
+    if run.status == "failed":
+        said.append(failure(run))
+    elif run.ended and (steps := _steps(run)):
+        said.append(gettext(_("%(steps)s."), steps=steps))
+    return " ".join(said)
+
+
+def failure(run: Run) -> str:
+    """Say in plain words why a run failed."""
+    known = FAILURES.get(run.error_class or "")
+    return gettext(known or run.error_safe or _("Something went wrong on this site."))
+
+
+def limit(run: Run) -> str:
+    """Say which limit ended a run."""
+    name = run.limit_reached or ""
+    known = LIMITS.get(name)
+    return gettext(known) if known else gettext(_("The limit “%(name)s” was reached."), name=name)
+
+
+def resumed(run: Run) -> str:
+    """Say that a run was taken up again after its worker died, or nothing."""
+    if not run.resumes:
+        return ""
+    return ngettext(_("Resumed after an interruption"), _("Resumed after %(num)s interruptions"), run.resumes)
+
+
+def call_phrase(call: ToolCall) -> Phrase:
+    """Say how a tool call stands, and when it failed, of which kind the failure is."""
+    tone, text = CALL.get(call.status, ("working", call.status))
+    if call.status == "failed":
+        return Phrase(tone, gettext(text), gettext(OUTCOMES.get(call.error_kind or "", "")) if call.error_kind else "")
+    return Phrase(tone, gettext(text))
+
+
+def message_note(message: Message) -> str:
+    """Return a note on an answer that was not received to its end, or nothing."""
+    return gettext(_("The answer breaks off here.")) if message.state == "cut" else ""
+
+
+def asked_by(run: Run) -> str:
+    """Name who asked, where the app's id of a person is a name; a number or a UUID tells a reader nothing."""
+    actor = run.actor or ""
+    return "" if _NUMBER.fullmatch(actor) else actor
+
+
+def since(run: Run) -> datetime:
+    """Return when what a run is doing began: waiting in the queue, or working since it was last asked to."""
+    if run.status == "queued" or run.started_at is None:
+        return run.queued_at
+    return max(run.started_at, run.queued_at)
+
+
+def took(started: datetime | None, ended: datetime | None) -> str:
+    """Say how long something took, or nothing while an end is missing."""
+    return duration((ended - started).total_seconds()) if started and ended else ""
+
+
+def elapsed(started: datetime) -> str:
+    """Say how long something has been running."""
+    return duration(int(max((datetime.now(UTC) - started).total_seconds(), 0)))
+
+
+def title_of(name: str) -> str:
+    """Return a tool's name as a person would write it: ``update_instructions`` is "Update instructions"."""
+    words = " ".join(name.replace("_", " ").replace("-", " ").split())
+    return words[:1].upper() + words[1:] or name
+
+
+def reason(call: ToolCall) -> str:
+    """Return the beginning of what the model was told about a failure."""
+    text = call.result or ""
+    return text if len(text) <= REASON_CHARS else text[: REASON_CHARS - 1].rstrip() + "…"
+
+
+def told_in_full(call: ToolCall) -> bool:
+    """Tell whether the card's head already says all that the model was told."""
+    return call.status == "failed" and len(call.result or "") <= REASON_CHARS
+
+
+def arguments_of(call: ToolCall) -> list[tuple[str, str]]:
+    """Return a call's arguments as names and shortened texts; the raw text without a name when they are no object."""
+    parsed = _parsed(call.arguments)
+    if isinstance(parsed, dict):
+        return [(str(name), shortened(_told(value))) for name, value in parsed.items()]
+    return [("", shortened(call.arguments))] if call.arguments.strip() else []
+
+
+def hint(call: ToolCall) -> str:
+    """Return the first telling argument on one line, for the card's head."""
+    parsed = _parsed(call.arguments)
+    if not isinstance(parsed, dict):
+        return ""
+    texts: Sequence[str] = [value for value in parsed.values() if isinstance(value, str) and value.strip()]
+    line = " ".join(texts[0].split()) if texts else ""
+    return line if len(line) <= HINT_CHARS else line[: HINT_CHARS - 1].rstrip() + "…"
+
+
+def shortened(text: str) -> str:
+    """Cut a text at what a card shows, and say how much is left out."""
+    if len(text) <= SHOWN_CHARS:
+        return text
+    left = len(text) - SHOWN_CHARS
+    return text[:SHOWN_CHARS] + ngettext(_("… (%(num)s character more)"), _("… (%(num)s characters more)"), left)
+
+
+def _detail(run: Run) -> str:
+    if not run.ended:
+        return ""
+    return " · ".join(part for part in (took(since(run), run.ended_at) if run.started_at else "", _steps(run)) if part)
+
+
+def _steps(run: Run) -> str:
+    done = sum(1 for call in run.calls if call.status == "done")
+    failed = sum(1 for call in run.calls if call.status == "failed")
+    said = []
+    if done:
+        said.append(ngettext(_("%(num)s step done"), _("%(num)s steps done"), done))
+    if failed:
+        said.append(ngettext(_("%(num)s failed"), _("%(num)s failed"), failed))
+    return ", ".join(said)
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _told(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return repr(type(value).__name__)

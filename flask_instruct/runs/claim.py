@@ -1,0 +1,88 @@
+"""Taking hold of a run: one conditional update decides which worker has it, then what the last one left is cleared."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from typing import Any
+
+import sqlalchemy as sa
+
+from .models import HELD
+from .models import Run
+from .models import now
+from .notices import Notices
+from .unit import Unit
+from .unit import unit_of_work
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+WORN_OUT = "The work on this was interrupted too often and was ended."
+
+
+def claim(state: State, engine: sa.Engine, run_id: str) -> Run | None:
+    """Take a run that is queued, or whose worker's lease ran out. None when there is nothing to take.
+
+    What was half done is cleared in the same transaction: an answer that was being received is discarded whole,
+    a call that had begun waits again (its edits were never committed).
+    """
+    notices = Notices(state)
+    with unit_of_work(engine) as unit:
+        seen = unit.ledger.get(Run, run_id)
+        if seen is None or not _take(unit, seen, state.config.lease):
+            return None
+        run = unit.ledger.get(Run, run_id, populate_existing=True)
+        assert run is not None
+        _clear(unit, run, notices)
+        if run.resumes > state.config.max_attempts:
+            _give_up(run)
+        unit.ledger.flush()
+        notices.tell(unit, "run_changed", run)
+        notices.store(unit)
+        # Loaded now, for use after the transaction.
+        _ = [call for message in run.messages for call in message.calls]
+    notices.flush(engine)
+    return None if run.ended else run
+
+
+def _take(unit: Unit, seen: Run, lease: float) -> bool:
+    moment = now()
+    resumed = seen.status in HELD
+    taken: sa.CursorResult[Any] = unit.connection.execute(
+        sa.update(Run)
+        .where(
+            Run.id == seen.id,
+            Run.attempt == seen.attempt,
+            sa.or_(Run.status == "queued", sa.and_(Run.status.in_(HELD), Run.lease_until < moment)),
+        )
+        .values(
+            status="running",
+            attempt=seen.attempt + 1,
+            resumes=seen.resumes + resumed,
+            lease_until=moment + timedelta(seconds=lease),
+            started_at=seen.started_at or moment,
+        )
+        .execution_options(synchronize_session=False)
+    )
+    return taken.rowcount == 1
+
+
+def _clear(unit: Unit, run: Run, notices: Notices) -> None:
+    for message in list(run.messages):
+        if message.state != "complete":
+            notices.tell(unit, "message_discarded", run, message)
+            run.messages.remove(message)
+            unit.ledger.delete(message)
+    unit.ledger.flush()
+    for call in run.calls:
+        if call.status == "running":
+            call.status, call.started_at = "waiting", None
+            notices.tell(unit, "call_changed", run, call)
+
+
+def _give_up(run: Run) -> None:
+    run.status = "failed"
+    run.error_class, run.error_safe = "interrupted", WORN_OUT
+    run.error_technical = f"{run.resumes} workers died while they held this run (INSTRUCT_MAX_ATTEMPTS)."
+    run.lease_until, run.ended_at = None, now()

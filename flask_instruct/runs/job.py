@@ -1,0 +1,126 @@
+"""What a worker does when the door bell rings: take the run, and carry it out to its end or to the next crash."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from flask import Flask
+from flask import current_app
+from flask import has_app_context
+from flask.cli import ScriptInfo
+
+from ..adapters.registry import preferred
+from ..handlers import locate
+from ..orchestrator import Ending
+from ..orchestrator import Orchestrator
+from ..prompt import Gen
+from .claim import claim
+from .history import transcript
+from .journal import Interrupted
+from .journal import Journal
+from .journal import renew_lease
+from .models import Run
+from .models import now
+from .unit import ledger_engine
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+logger = logging.getLogger("flask_instruct")
+
+
+def generate(run_id: str) -> None:
+    """Carry out a run: the one function that a job of ours may name.
+
+    A run that is already held by a living worker, has ended or is gone is left alone.
+    """
+    app = _app()
+    with app.app_context():
+        state: State = app.extensions["instruct"]
+        engine = ledger_engine(state.db)
+        run = claim(state, engine, run_id)
+        if run is None:
+            logger.info("Run %s is not waiting for a worker", run_id)
+            return
+        with request_of(app, run), _heartbeat(app, engine, run):
+            try:
+                carry_out(state, engine, run)
+            except Interrupted as interruption:
+                logger.warning("Run %s was left for another worker: %s", run_id, interruption)
+            finally:
+                state.db.session.remove()
+
+
+def carry_out(state: State, engine: sa.Engine, run: Run) -> Ending | None:
+    """Drive a claimed run to its end, recording every step."""
+    journal = Journal(state, engine, run)
+    try:
+        ending = _talk(state, journal, run)
+    except Interrupted:
+        raise
+    except Exception as error:
+        # Before the loop has begun (the record is gone, the handler unknown) it has no one to report to.
+        ending = Ending(error=error)
+        logger.exception("Run %s could not be started", run.id)
+        journal.ended(ending)
+    journal.close()
+    return ending
+
+
+def _talk(state: State, journal: Journal, run: Run) -> Ending:
+    handler = locate(run.handler)
+    tools = tuple(tool.spec() for tool in handler.ai_tools())
+    journal.attach(handler)
+    state.db.session.remove()
+    gen = Gen(
+        model=run.model or state.config.default_model or preferred(state.config),
+        tools=tools,
+        max_rounds=state.config.max_rounds,
+    )
+    return Orchestrator(handler, transcript(run), gen, recorder=journal, config=state.config).start()
+
+
+@contextmanager
+def request_of(app: Flask, run: Run) -> Iterator[None]:
+    """Push a request context with the address under which the run was asked for, so that links come out the same."""
+    with app.test_request_context(base_url=run.base_url):
+        yield
+
+
+@contextmanager
+def _heartbeat(app: Flask, engine: sa.Engine, run: Run) -> Iterator[None]:
+    """Renew the run's lease from a thread of its own while a model or a tool keeps us waiting."""
+    state: State = app.extensions["instruct"]
+    lease = state.config.lease
+    stopped = threading.Event()
+    run_id, attempt = run.id, run.attempt
+
+    def beat() -> None:
+        while not stopped.wait(lease / 3):
+            try:
+                with engine.begin() as connection:
+                    if not renew_lease(connection, run_id, attempt, now() + timedelta(seconds=lease)):
+                        return
+            except sa.exc.SQLAlchemyError as error:
+                logger.warning("The lease of run %s could not be renewed: %s", run_id, error)
+
+    thread = threading.Thread(target=beat, name=f"instruct-lease-{run_id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _app() -> Flask:
+    """Return the app: the worker's, or under a plain ``rq worker`` the one that FLASK_APP names."""
+    if has_app_context():
+        return current_app._get_current_object()  # type: ignore[attr-defined,no-any-return]
+    return ScriptInfo().load_app()

@@ -1,0 +1,274 @@
+"""The ledger's tables. They have a metadata of their own and are copied into the app's, so that ``create_all``
+and Flask-Migrate see them while no class of ours can clash with one of the app's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import uuid
+from datetime import UTC
+from datetime import datetime
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Literal
+
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import Mapped
+from sqlalchemy.orm import mapped_column
+from sqlalchemy.orm import relationship
+
+from ..prompt import ToolCall as CallPart
+from ..prompt import ToolResult
+
+if TYPE_CHECKING:
+    from rq.job import Job
+
+Status = Literal[
+    "queued",
+    "running",
+    "retrying",
+    "waiting_approval",
+    "cancelling",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "limited",
+]
+ACTIVE: tuple[Status, ...] = ("queued", "running", "retrying", "waiting_approval", "cancelling")
+ENDED: tuple[Status, ...] = ("succeeded", "failed", "cancelled", "limited")
+HELD: tuple[Status, ...] = ("running", "retrying", "cancelling")
+"""Statuses in which a worker holds the run under a lease."""
+
+CallStatus = Literal["waiting", "running", "done", "failed"]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def uuid7() -> str:
+    """Return a new UUID of version 7 (RFC 9562): sortable by the millisecond it was made."""
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=value))
+
+
+class UTCDateTime(sa.TypeDecorator[datetime]):
+    """An aware UTC datetime, also on databases that forget the zone (SQLite)."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        return value.astimezone(UTC) if value is not None else None
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class WireText(sa.TypeDecorator[str]):
+    """Text from a model or a person: NUL, which PostgreSQL refuses, and half surrogates, which no database
+    encodes, become U+FFFD."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return storable(value) if value is not None else None
+
+
+def storable(text: str) -> str:
+    """Return the text with what no database can hold replaced by U+FFFD, character for character."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class Ledger(DeclarativeBase):
+    """Base of the ledger's tables."""
+
+    type_annotation_map = {  # noqa: RUF012  # SQLAlchemy reads a plain class attribute
+        datetime: UTCDateTime,
+        dict[str, Any]: sa.JSON,
+        list[Any]: sa.JSON,
+    }
+
+
+class Run(Ledger):
+    """One ``generate_for``: what was asked, by whom, how it stands and how it ended."""
+
+    __tablename__ = "instruct_run"
+    __table_args__ = (sa.Index("ix_instruct_run_status_lease", "status", "lease_until"),)
+
+    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
+    handler: Mapped[str] = mapped_column(sa.String(500), index=True)
+    handler_name: Mapped[str] = mapped_column(sa.String(200))
+    actor: Mapped[str | None] = mapped_column(sa.String(200), index=True)
+    tenant: Mapped[str | None] = mapped_column(sa.String(200))
+    conversation: Mapped[str | None] = mapped_column(sa.String(200), index=True)
+    status: Mapped[str] = mapped_column(sa.String(20), default="queued")
+    user_prompt: Mapped[str] = mapped_column(WireText)
+    system_prompt: Mapped[str | None] = mapped_column(WireText)
+    context: Mapped[dict[str, Any] | None]
+    model: Mapped[str | None] = mapped_column(sa.String(200))
+    attempt: Mapped[int] = mapped_column(default=0)
+    resumes: Mapped[int] = mapped_column(default=0)
+    lease_until: Mapped[datetime | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    error_class: Mapped[str | None] = mapped_column(sa.String(200))
+    error_safe: Mapped[str | None] = mapped_column(WireText)
+    error_technical: Mapped[str | None] = mapped_column(WireText)
+    limit_reached: Mapped[str | None] = mapped_column(sa.String(50))
+    limits: Mapped[dict[str, Any] | None]
+    base_url: Mapped[str | None] = mapped_column(sa.String(500))
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    queued_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    messages: Mapped[list[Message]] = relationship(back_populates="run", order_by="Message.seq")
+    calls: Mapped[list[ToolCall]] = relationship(back_populates="run", order_by="ToolCall.seq")
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def active(self) -> bool:
+        return self.status in ACTIVE
+
+    @property
+    def job(self) -> Job | None:
+        """The RQ job of the current attempt, or None where Redis no longer has it."""
+        from .queue import fetch_job
+
+        return fetch_job(self)
+
+
+class Message(Ledger):
+    """One turn of the model: growing while ``streaming``, then complete."""
+
+    __tablename__ = "instruct_message"
+    __table_args__ = (sa.UniqueConstraint("run_id", "seq"),)
+
+    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
+    run_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_run.id", ondelete="CASCADE"), index=True)
+    seq: Mapped[int]
+    role: Mapped[str] = mapped_column(sa.String(20), default="assistant")
+    state: Mapped[str] = mapped_column(sa.String(20), default="streaming")
+    text: Mapped[str] = mapped_column(WireText, default="")
+    parts: Mapped[dict[str, Any] | None]
+    """The whole turn as ``prompt.Message.to_json`` writes it; None while streaming."""
+    finish_reason: Mapped[str | None] = mapped_column(sa.String(30))
+    finish_raw: Mapped[str | None] = mapped_column(sa.String(200))
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+    run: Mapped[Run] = relationship(back_populates="messages")
+    calls: Mapped[list[ToolCall]] = relationship(back_populates="message", order_by="ToolCall.seq")
+
+
+class ToolCall(Ledger):
+    """One tool call of the model and its one result."""
+
+    __tablename__ = "instruct_tool_call"
+    __table_args__ = (sa.UniqueConstraint("run_id", "seq"),)
+
+    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
+    run_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_run.id", ondelete="CASCADE"), index=True)
+    message_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_message.id", ondelete="CASCADE"), index=True)
+    seq: Mapped[int]
+    provider_call_id: Mapped[str] = mapped_column(sa.String(500))
+    name: Mapped[str] = mapped_column(sa.String(200))
+    arguments: Mapped[str] = mapped_column(WireText, default="{}")
+    status: Mapped[str] = mapped_column(sa.String(20), default="waiting")
+    result: Mapped[str | None] = mapped_column(WireText)
+    error_kind: Mapped[str | None] = mapped_column(sa.String(30))
+    idempotency_key: Mapped[str] = mapped_column(sa.String(100))
+    attempt: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    run: Mapped[Run] = relationship(back_populates="calls")
+    message: Mapped[Message] = relationship(back_populates="calls")
+
+    @property
+    def arguments_pretty(self) -> str:
+        """The arguments as indented JSON, or as they came when they are none."""
+        try:
+            return json.dumps(json.loads(self.arguments or "{}"), indent=2, ensure_ascii=False)
+        except ValueError:
+            return self.arguments
+
+    @classmethod
+    def from_function_request(cls, part: CallPart, *, run_id: str, message_id: str, seq: int) -> ToolCall:
+        """Make the row of a call that the model just asked for."""
+        return cls(
+            run_id=run_id,
+            message_id=message_id,
+            seq=seq,
+            provider_call_id=part.id,
+            name=part.name[:200],
+            arguments=part.raw,
+            idempotency_key=f"{run_id}:{seq}",
+        )
+
+    def to_result(self) -> ToolResult | None:
+        """The answer as told to the model, or None while there is none."""
+        if self.result is None:
+            return None
+        return ToolResult(self.provider_call_id, self.name, self.result, self.status == "failed")
+
+    def to_tool_call(self) -> CallPart:
+        """The call as it stands in the model's turn."""
+        return CallPart(self.provider_call_id, self.name, self.arguments)
+
+
+class ModelCall(Ledger):
+    """One physical call of a model: tokens, latency and error."""
+
+    __tablename__ = "instruct_model_call"
+
+    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
+    run_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_run.id", ondelete="CASCADE"), index=True)
+    message_id: Mapped[str | None] = mapped_column(sa.String(36))
+    model: Mapped[str] = mapped_column(sa.String(200))
+    attempt: Mapped[int]
+    input_tokens: Mapped[int | None]
+    output_tokens: Mapped[int | None]
+    cache_read_tokens: Mapped[int | None]
+    cache_write_tokens: Mapped[int | None]
+    reasoning_tokens: Mapped[int | None]
+    seconds: Mapped[float | None]
+    error_class: Mapped[str | None] = mapped_column(sa.String(200))
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Outbox(Ledger):
+    """One broadcast that was committed with what it shows; ``position`` is set once Redis has it."""
+
+    __tablename__ = "instruct_outbox"
+
+    seq: Mapped[int] = mapped_column(
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True
+    )
+    id: Mapped[str] = mapped_column(sa.String(36), unique=True, default=uuid7)
+    stream: Mapped[str] = mapped_column(sa.String(1000))
+    html: Mapped[str] = mapped_column(WireText)
+    position: Mapped[str | None] = mapped_column(sa.String(40), index=True)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+def add_tables(metadata: sa.MetaData) -> None:
+    """Copy the ledger's tables into an app's metadata; a second call changes nothing."""
+    for table in Ledger.metadata.sorted_tables:
+        if table.name not in metadata.tables:
+            table.to_metadata(metadata)

@@ -1,0 +1,165 @@
+"""How the ledger tells pages: fragments are gathered while a step is written, kept in the outbox with it, and
+published after its commit. What is lost between commit and publish is published later by the sweep.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+from typing import NamedTuple
+from typing import Protocol
+
+import sqlalchemy as sa
+from redis.exceptions import RedisError
+from sqlalchemy.orm import Session
+
+from ..live.broadcasts import outlet
+from .models import Message
+from .models import Outbox
+from .models import Run
+from .models import ToolCall
+from .unit import Unit
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+logger = logging.getLogger("flask_instruct")
+
+
+class RunObserver(Protocol):
+    """What hears of each change of a run, inside the transaction that makes it; its broadcasts are committed too."""
+
+    def run_created(self, run: Run) -> None: ...
+
+    def run_changed(self, run: Run) -> None: ...
+
+    def message_started(self, run: Run, message: Message) -> None: ...
+
+    def text_streamed(self, run: Run, message: Message, offset: int, text: str) -> None:
+        """Streamed text was committed; ``offset`` counts UTF-16 code units, as browsers do."""
+
+    def message_finished(self, run: Run, message: Message) -> None: ...
+
+    def message_discarded(self, run: Run, message: Message) -> None: ...
+
+    def call_changed(self, run: Run, call: ToolCall) -> None: ...
+
+
+class Fragment(NamedTuple):
+    """A committed broadcast: its id in the outbox, its stream and its HTML."""
+
+    id: str
+    stream: str
+    html: str
+
+
+@contextmanager
+def gathering() -> Iterator[list[tuple[str, str]]]:
+    """Collect the broadcasts made inside instead of sending them."""
+    broadcasts: list[tuple[str, str]] = []
+    token = outlet.set(lambda stream, html: broadcasts.append((stream, str(html))))
+    try:
+        yield broadcasts
+    finally:
+        outlet.reset(token)
+
+
+class Notices:
+    """The outbox of one process's writes to the ledger."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._positions: dict[str, str] = {}
+
+    @contextmanager
+    def gathering(self, unit: Unit) -> Iterator[None]:
+        """Collect the broadcasts made inside; they join the unit when the block ends without an error."""
+        with gathering() as broadcasts:
+            yield
+        unit.broadcasts += broadcasts
+
+    def tell(self, unit: Unit, change: str, *about: object) -> None:
+        """Tell every observer of a change that is about to be committed."""
+        with self.gathering(unit):
+            tell(self._state, change, *about)
+
+    def tell_now(self, change: str, *about: object) -> None:
+        """Tell every observer of a change that has been committed and is not worth keeping."""
+        for observer in self._state.observers:
+            try:
+                getattr(observer, change)(*about)
+            except Exception as error:
+                logger.warning("A page could not be told of %s: %s", change, error)
+
+    def store(self, unit: Unit) -> None:
+        """Write the unit's broadcasts into its transaction, and what Redis answered to earlier ones."""
+        settle(unit.ledger, self._positions)
+        self._positions.clear()
+        rows = add_to_outbox(unit.ledger, unit.broadcasts)
+        unit.broadcasts.clear()
+        unit.after_commit(lambda: self._publish(rows))
+
+    def _publish(self, rows: list[Fragment]) -> None:
+        self._positions |= publish(self._state, rows)
+
+    def flush(self, engine: sa.Engine) -> None:
+        """Write down what Redis answered to the last broadcasts."""
+        if not self._positions:
+            return
+        with engine.begin() as connection, Session(connection) as session:
+            settle(session, self._positions)
+            session.commit()
+        self._positions.clear()
+
+
+def tell(state: State, change: str, *about: object) -> None:
+    """Tell every observer of a change; one that fails is logged and costs the others nothing."""
+    for observer in state.observers:
+        try:
+            getattr(observer, change)(*about)
+        except Exception:
+            logger.exception("A page could not be told of %s", change)
+
+
+def add_to_outbox(session: Session, broadcasts: list[tuple[str, str]]) -> list[Fragment]:
+    """Add broadcasts to the outbox in their order."""
+    rows = [Outbox(stream=stream, html=html) for stream, html in broadcasts]
+    session.add_all(rows)
+    session.flush()
+    return [Fragment(row.id, row.stream, row.html) for row in rows]
+
+
+def publish(state: State, rows: list[Fragment]) -> dict[str, str]:
+    """Publish committed broadcasts in order; return the position of each that Redis took.
+
+    Stops at the first failure: the sweep goes on from there, so that order is kept.
+    """
+    positions: dict[str, str] = {}
+    for row in rows:
+        try:
+            positions[row.id] = state.live.bus.publish(row.stream, row.html, broadcast_id=row.id) or "seen"
+        except RedisError as error:
+            logger.warning("Broadcast %s waits in the outbox, Redis could not be reached: %s", row.id, error)
+            break
+    return positions
+
+
+def settle(session: Session, positions: dict[str, str]) -> None:
+    """Note the positions of published broadcasts."""
+    for identifier, position in positions.items():
+        session.execute(
+            sa.update(Outbox)
+            .where(Outbox.id == identifier)
+            .values(position=position)
+            .execution_options(synchronize_session=False)
+        )
+
+
+def unpublished(session: Session, before: datetime, limit: int = 500) -> list[Fragment]:
+    """Return the broadcasts committed before a moment that no one has published yet, oldest first."""
+    query = sa.select(Outbox).where(Outbox.position.is_(None), Outbox.created_at < before)
+    rows = session.scalars(query.order_by(Outbox.seq).limit(limit))
+    return [Fragment(row.id, row.stream, row.html) for row in rows]

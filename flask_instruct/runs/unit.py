@@ -1,0 +1,184 @@
+"""One transaction for a tool's edits, its ledger rows and its broadcasts.
+
+For the length of a tool ``db.session`` is a session that is joined to our connection: its ``commit()`` releases
+a savepoint, its ``rollback()`` returns to one, and only we commit. See docs/decisions/0001.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from flask_sqlalchemy import SQLAlchemy
+from flask_sqlalchemy.session import Session as FlaskSession
+from sqlalchemy.orm import Session
+
+from ..errors import ConfigurationError
+from ..errors import ToolError
+
+logger = logging.getLogger("flask_instruct")
+
+BUSY_TIMEOUT = 30_000
+"""Milliseconds that a write waits for SQLite's one writer."""
+
+
+def ledger_engine(db: SQLAlchemy) -> sa.Engine:
+    """Return the engine that units of work run on; needs an app context.
+
+    PostgreSQL: the app's own engine. SQLite: a second engine over the same connection settings, with the driver's
+    transaction handling off and ``BEGIN IMMEDIATE`` emitted by us. On the app's engine as it comes, Python's sqlite3
+    driver commits behind our back and a rollback keeps the tool's rows. The app's engine is left alone.
+
+    :raises ConfigurationError: for SQLite in memory, which a worker process cannot share.
+    """
+    engine = db.engine
+    if engine.dialect.name != "sqlite":
+        return engine
+    made: sa.Engine | None = getattr(engine, "_flask_instruct_engine", None)
+    if made is None:
+        made = _sqlite_engine(engine)
+        engine._flask_instruct_engine = made  # type: ignore[attr-defined]  # lives and dies with the app's engine
+    return made
+
+
+def _sqlite_engine(engine: sa.Engine) -> sa.Engine:
+    database = engine.url.database
+    if not database or database == ":memory:" or "mode=memory" in str(engine.url):
+        raise ConfigurationError(
+            "Runs need a database that the worker can open too, and SQLite in memory cannot be shared between "
+            "processes: set SQLALCHEMY_DATABASE_URI to a file, such as sqlite:///app.db, or to PostgreSQL."
+        )
+    # recreate() keeps the app's creator and its connect listeners (foreign_keys, functions, collations).
+    made = sa.create_engine(
+        engine.url,
+        pool=engine.pool.recreate(),
+        json_serializer=getattr(engine.dialect, "_json_serializer", None),
+        json_deserializer=getattr(engine.dialect, "_json_deserializer", None),
+    )
+    sa.event.listen(made, "connect", _hand_over_transactions)
+    sa.event.listen(made, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return made
+
+
+def _hand_over_transactions(dbapi_connection: Any, _record: object) -> None:
+    dbapi_connection.isolation_level = None
+    dbapi_connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT}")
+
+
+class Unit:
+    """An open transaction of the ledger, and what waits for its commit."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self.connection = connection
+        self.ledger = Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
+        self.broadcasts: list[tuple[str, str]] = []
+        """Stream and fragment of each broadcast that is committed with this unit."""
+        self._after: list[Callable[[], object]] = []
+
+    def after_commit(self, function: Callable[[], object]) -> None:
+        """Call ``function`` once this unit's transaction is committed."""
+        self._after.append(function)
+
+    def mark(self) -> int:
+        """Return a position in the list of waiting functions, for :meth:`forget_since`."""
+        return len(self._after)
+
+    def forget_since(self, mark: int) -> None:
+        """Drop what was registered after the mark: its savepoint was rolled back."""
+        del self._after[mark:]
+
+    def committed(self) -> None:
+        for function in self._after:
+            try:
+                function()
+            except Exception:
+                # Too late to undo anything: the commit has happened.
+                logger.exception("Something that waited for a tool's commit failed")
+
+
+@contextmanager
+def unit_of_work(engine: sa.Engine) -> Iterator[Unit]:
+    """Open a transaction, commit it at the end, then call what waited for the commit."""
+    with engine.connect() as connection, connection.begin():
+        unit = Unit(connection)
+        try:
+            yield unit
+            unit.ledger.commit()
+        finally:
+            unit.ledger.close()
+    unit.committed()
+
+
+class SessionReplaced(ToolError):
+    """Raise when a tool has removed the session that was joined to its transaction."""
+
+
+@contextmanager
+def joined_session(db: SQLAlchemy, unit: Unit) -> Iterator[Session]:
+    """Make ``db.session`` a session joined to the unit, inside a savepoint of its own.
+
+    Leaving normally keeps what was committed or flushed; leaving by an exception undoes everything done inside,
+    also what the tool committed.
+
+    :raises SessionReplaced: when ``db.session.remove()`` was called inside; nothing is kept.
+    """
+    registry = db.session.registry
+    previous = registry() if registry.has() else None
+    mark = unit.mark()
+    savepoint = unit.connection.begin_nested()
+    session = _joined_class(db, unit)(**{**_session_options(db), "bind": unit.connection})
+    session.info["flask_instruct.unit"] = unit
+    registry.set(session)
+    try:
+        yield session
+        if not registry.has() or registry() is not session:
+            raise SessionReplaced(
+                "The tool called db.session.remove(), which takes its edits out of its transaction. Leave the "
+                "session open: it is closed when the tool has returned. Nothing of this call was kept."
+            )
+        session.commit()
+        savepoint.commit()
+    except BaseException:
+        session.close()
+        if savepoint.is_active:
+            savepoint.rollback()
+        unit.forget_since(mark)
+        raise
+    finally:
+        session.close()
+        if registry.has() and registry() is not session:
+            registry().close()
+        registry.clear()
+        if previous is not None:
+            registry.set(previous)
+
+
+def _session_options(db: SQLAlchemy) -> dict[str, Any]:
+    options = dict(db.session.session_factory.kw)
+    options.pop("class_", None)
+    return options | {"join_transaction_mode": "create_savepoint"}
+
+
+def _joined_class(db: SQLAlchemy, unit: Unit) -> type[FlaskSession]:
+    parent: type[FlaskSession] = db.session.session_factory.class_
+    default = db.engine
+
+    class JoinedSession(parent):  # type: ignore[misc,valid-type]
+        """The app's session class, bound to the unit's connection."""
+
+        def get_bind(self, mapper: Any = None, clause: Any = None, bind: Any = None, **kwargs: Any) -> Any:
+            chosen = super().get_bind(mapper=mapper, clause=clause, bind=bind, **kwargs)
+            if chosen is default or chosen is unit.connection:
+                return unit.connection
+            if self._flushing or isinstance(clause, sa.UpdateBase):
+                raise ToolError(
+                    "This tool edits a second database, which cannot be committed together with the run's ledger. "
+                    "Nothing of this call was kept."
+                )
+            return chosen
+
+    return JoinedSession

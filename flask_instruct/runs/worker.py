@@ -1,0 +1,200 @@
+"""The warm worker: the app and the SDKs are loaded once, then a work-horse is forked for each run.
+
+A supervisor keeps N RQ workers and one sweeper alive. Everything below it dies with it (JOBS: a worker that is
+killed otherwise leaves its work-horse running as an orphan).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flask import Flask
+from flask import current_app
+from rq import Worker
+from rq.queue import Queue
+from rq.serializers import JSONSerializer
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..adapters.registry import preload
+from ..connections import connect_worker
+from .queue import RunJob
+from .queue import run_queue
+from .sweep import sweep
+from .unit import ledger_engine
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+logger = logging.getLogger("flask_instruct")
+
+RESTART_PAUSE = 1.0
+"""Seconds before a child that died is started again."""
+PR_SET_PDEATHSIG = 1
+
+
+class RunWorker(Worker):
+    """An RQ worker whose work-horses share nothing with it but memory, and do not outlive it."""
+
+    def setup_work_horse_signals(self) -> None:
+        super().setup_work_horse_signals()  # type: ignore[no-untyped-call]
+        die_with_parent()
+        forget_connections()
+
+
+def work(app: Flask, *, concurrency: int = 1) -> None:
+    """Work on runs until stopped. SIGTERM or Ctrl-C lets runs in hand finish; a second one ends at once.
+
+    :param concurrency: how many runs are carried out at the same time.
+    """
+    with app.app_context():
+        state: State = app.extensions["instruct"]
+        url = state.redis_url()
+        _prepare(state)
+        preload(state.config)
+    jobs: list[Callable[[], None]] = [lambda: _work(app, url)] * concurrency
+    Supervisor([*jobs, lambda: _sweep(app)]).run()
+
+
+def _prepare(state: State) -> None:
+    """Let readers and the one writer of an SQLite file work side by side; refuse what cannot work."""
+    engine = ledger_engine(state.db)
+    if engine.dialect.name == "sqlite":
+        with state.db.engine.connect() as connection:
+            mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+            if mode != "wal":
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                logger.info("The SQLite database was in journal mode %s and is now in WAL mode", mode)
+    forget_pools(state)
+
+
+def _work(app: Flask, url: str) -> None:
+    with app.app_context():
+        state: State = app.extensions["instruct"]
+        connection = connect_worker(url)
+        worker = RunWorker(
+            [run_queue(state, connection)],
+            connection=connection,
+            job_class=RunJob,
+            queue_class=Queue,
+            serializer=JSONSerializer,
+            worker_ttl=60,
+            maintenance_interval=30,
+            job_monitoring_interval=10,
+        )
+        worker.log_job_description = False
+        worker.work(logging_level="WARNING")
+
+
+def _sweep(app: Flask) -> None:
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    with app.app_context():
+        state: State = app.extensions["instruct"]
+        while not stopped.is_set():
+            try:
+                found = sweep(state)
+                if found.runs or found.broadcasts:
+                    logger.info("Swept: %d runs rung for, %d broadcasts published", found.runs, found.broadcasts)
+            except SQLAlchemyError as error:
+                logger.warning("The sweep could not read the ledger: %s", error)
+            stopped.wait(state.config.sweep_interval)
+
+
+class Supervisor:
+    """Keeps a fixed set of forked children alive until it is told to stop."""
+
+    def __init__(self, roles: list[Callable[[], None]]) -> None:
+        self._roles = roles
+        self._children: dict[int, int] = {}
+        self._stopping = 0
+
+    def run(self) -> None:
+        """Start a child for each role, restart those that die, return when all have left after a signal."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        for role in range(len(self._roles)):
+            self._start(role)
+        while self._children:
+            try:
+                pid, status = os.wait()
+            except ChildProcessError:
+                break
+            if pid not in self._children:
+                continue
+            role = self._children.pop(pid)
+            if self._stopping:
+                continue
+            logger.warning("Worker process %d ended with status %d and is started again", pid, status)
+            time.sleep(RESTART_PAUSE)
+            if not self._stopping:
+                self._start(role)
+
+    def _start(self, role: int) -> None:
+        pid = os.fork()
+        if pid:
+            self._children[pid] = role
+            return
+        code = 1
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            die_with_parent()
+            self._roles[role]()
+            code = 0
+        except SystemExit:
+            code = 0
+        except BaseException:
+            logger.exception("A worker process failed")
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _stop(self, signum: int, frame: object) -> None:
+        self._stopping += 1
+        for pid in list(self._children):
+            # RQ takes a second signal within a second for the same one; ours means it.
+            _send(pid, signal.SIGTERM if self._stopping == 1 else signal.SIGKILL)
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def die_with_parent() -> None:
+    """Make this process end when its parent does: by the kernel on Linux, by a watching thread elsewhere."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="instruct-parent-watch", daemon=True).start()
+
+
+def forget_connections() -> None:
+    """Drop what a fork must not share: database connections stay the parent's, ours are made anew."""
+    forget_pools(current_app.extensions["instruct"])
+
+
+def forget_pools(state: State) -> None:
+    for engine in state.db.engines.values():
+        engine.dispose(close=False)
+    ledger_engine(state.db).dispose(close=False)

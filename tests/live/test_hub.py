@@ -1,0 +1,308 @@
+"""The hub between a real Redis and connections that note what they get."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from flask_instruct.config import Config
+from flask_instruct.connections import connect
+from flask_instruct.live.bus import Bus
+from flask_instruct.live.frames import Frame
+from flask_instruct.live.hub import Hub
+from flask_instruct.live.hub import Unavailable
+from flask_instruct.live.position import Position
+from tests.support import holds
+from tests.support import wait_for
+
+from .redis_process import RedisProcess
+
+
+class Noting:
+    """A connection that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.codes: list[int] = []
+        self.hub: Hub | None = None
+
+    def send(self, *messages: Frame) -> None:
+        for frame in messages:
+            message = json.loads(frame.payload)
+            self.messages += message if isinstance(message, list) else [message]
+
+    def close(self, code: int, reason: str) -> None:
+        self.codes.append(code)
+        if self.hub is not None:
+            self.hub.remove(self)
+
+    def tick(self, now: float) -> None:
+        pass
+
+    @property
+    def htmls(self) -> list[str]:
+        return [message["html"] for message in self.messages if "html" in message]
+
+    @property
+    def types(self) -> list[str]:
+        return [message["type"] for message in self.messages if "type" in message]
+
+
+MakeHub = Callable[..., tuple[Hub, Bus]]
+
+
+@pytest.fixture
+def make_hub(redis_url: str, key_prefix: str) -> Iterator[MakeHub]:
+    hubs: list[Hub] = []
+    clients: list[Redis] = []
+
+    def make(url: str = redis_url, limit: int = 100, stopping: Callable[[], bool] = lambda: False) -> tuple[Hub, Bus]:
+        redis = connect(url)
+        clients.append(redis)
+        bus = Bus(lambda: redis, Config(key_prefix=key_prefix))
+        hubs.append(Hub(bus, limit=lambda: limit, stopping=stopping))
+        return hubs[-1], bus
+
+    yield make
+    for hub in hubs:
+        hub.close()
+    for client in clients:
+        client.close()
+
+
+def join(hub: Hub) -> Noting:
+    connection = Noting()
+    assert hub.add(connection)
+    connection.hub = hub
+    return connection
+
+
+def test_what_was_published_before_and_after_arrives_once_and_in_order(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    since = Position.parse(bus.now())
+    bus.publish("s", "1")
+    connection = join(hub)
+    hub.subscribe(connection, "s", since)
+    bus.publish("s", "2")
+    wait_for(lambda: connection.htmls == ["1", "2"])
+    assert connection.types == ["subscribed", "ready"]
+
+
+def test_nothing_is_lost_or_doubled_while_pages_subscribe_into_a_stream_of_broadcasts(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    since = Position.parse(bus.now())
+    publisher = threading.Thread(target=lambda: [bus.publish("s", str(number)) for number in range(600)])
+    publisher.start()
+    connections = []
+    while publisher.is_alive() and len(connections) < 60:
+        connections.append(join(hub))
+        hub.subscribe(connections[-1], "s", since)
+    publisher.join()
+    expected = [str(number) for number in range(600)]
+    for connection in connections:
+        wait_for(lambda connection=connection: len(connection.htmls) >= 600)
+        assert connection.htmls == expected
+
+
+def test_a_page_may_ask_again_from_further_back(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    since = Position.parse(bus.now())
+    connection = join(hub)
+    hub.subscribe(connection, "s", since)
+    bus.publish("s", "1")
+    wait_for(lambda: connection.htmls == ["1"])
+    hub.subscribe(connection, "s", since)
+    bus.publish("s", "2")
+    wait_for(lambda: connection.htmls == ["1", "1", "2"])
+    assert connection.types == ["subscribed", "ready", "subscribed", "ready"]
+
+
+def test_unsubscribing_ends_the_stream_and_nothing_else(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    connection = join(hub)
+    for stream in ("s", "t"):
+        hub.subscribe(connection, stream, Position.parse(bus.now()))
+    hub.unsubscribe(connection, "s")
+    bus.publish("s", "no")
+    bus.publish("t", "yes")
+    wait_for(lambda: connection.htmls == ["yes"])
+
+
+def test_a_stream_that_nobody_follows_is_given_up_and_can_be_followed_again(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    channel = bus._channel("s")
+
+    def followers() -> int:
+        return bus.redis.pubsub_numsub(channel)[0][1]
+
+    for _ in range(3):
+        connection = join(hub)
+        hub.subscribe(connection, "s", Position.parse(bus.now()))
+        assert followers() == 1
+        hub.remove(connection)
+        wait_for(lambda: followers() == 0)
+    assert hub._channels == {}
+
+
+def test_a_page_that_comes_as_the_last_one_leaves_is_served(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    for number in range(30):
+        connection = join(hub)
+        hub.subscribe(connection, "s", Position.parse(bus.now()))
+        hub.remove(connection)
+        following = join(hub)
+        hub.subscribe(following, "s", Position.parse(bus.now()))
+        bus.publish("s", str(number))
+        wait_for(lambda following=following, number=number: following.htmls == [str(number)])
+        hub.remove(following)
+
+
+def test_200_streams_on_one_page(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    connection = join(hub)
+    since = Position.parse(bus.now())
+    for number in range(200):
+        hub.subscribe(connection, f"s{number}", since)
+    for number in range(200):
+        bus.publish(f"s{number}", str(number))
+    wait_for(lambda: len(connection.htmls) == 200)
+
+
+def test_after_a_restart_of_redis_the_missed_is_read_again_without_the_page_noticing(
+    make_hub: MakeHub, make_redis: Callable[..., RedisProcess], caplog: pytest.LogCaptureFixture
+) -> None:
+    process = make_redis(keeps=True)
+    hub, bus = make_hub(process.url)
+    connection = join(hub)
+    hub.subscribe(connection, "s", Position.parse(bus.now()))
+    bus.publish("s", "1")
+    wait_for(lambda: connection.htmls == ["1"])
+    process.kill()
+    process.start()
+    # Straight into the gap: the hub has not connected again yet, or is just about to.
+    bus.publish("s", "2")
+    bus.publish("s", "3")
+    wait_for(lambda: connection.htmls == ["1", "2", "3"])
+    bus.publish("s", "4")
+    wait_for(lambda: connection.htmls == ["1", "2", "3", "4"])
+    assert connection.codes == []
+    assert "have lost Redis" in caplog.text
+
+
+def test_after_a_restart_of_redis_without_its_data_every_page_is_reset(
+    make_hub: MakeHub, make_redis: Callable[..., RedisProcess]
+) -> None:
+    process = make_redis(keeps=False)
+    hub, bus = make_hub(process.url)
+    connection = join(hub)
+    hub.subscribe(connection, "s", Position.parse(bus.now()))
+    process.kill()
+    process.start()
+    wait_for(lambda: "reset" in connection.types)
+    bus.publish("s", "later")
+    wait_for(lambda: connection.htmls == ["later"])
+
+
+def test_while_redis_is_away_a_subscriber_is_told_and_not_left_waiting(
+    make_hub: MakeHub, make_redis: Callable[..., RedisProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flask_instruct.live.hub.PATIENCE", 0.3)
+    process = make_redis(keeps=False)
+    hub, bus = make_hub(process.url)
+    since = Position.parse(bus.now())
+    process.kill()
+    connection = join(hub)
+    with pytest.raises(Unavailable):
+        hub.subscribe(connection, "s", since)
+    hub.remove(connection)
+    process.start()
+    following = join(hub)
+
+    def subscribed() -> bool:
+        try:
+            hub.subscribe(following, "s", since)
+        except Unavailable:
+            return False
+        return True
+
+    wait_for(subscribed)
+    assert following.types == ["subscribed", "reset", "ready"]
+
+
+def test_a_full_house_sends_pages_away_for_a_while(make_hub: MakeHub, caplog: pytest.LogCaptureFixture) -> None:
+    hub, _ = make_hub(limit=1)
+    first, second = join(hub), Noting()
+    assert not hub.add(second)
+    assert second.codes == [1013]
+    assert "give gunicorn more --threads" in caplog.text
+    hub.remove(first)
+    assert hub.add(second)
+    hub.remove(second)
+
+
+def test_a_server_that_is_about_to_end_says_so_to_all_pages_and_takes_no_more(make_hub: MakeHub) -> None:
+    ending = threading.Event()
+    hub, _ = make_hub(stopping=ending.is_set)
+    connection = join(hub)
+    ending.set()
+    wait_for(lambda: connection.codes == [1012])
+    late = Noting()
+    assert not hub.add(late)
+    assert late.codes == [1012]
+
+
+def test_closing_ends_the_thread_and_tells_the_pages(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    connection = join(hub)
+    hub.subscribe(connection, "s", Position.parse(bus.now()))
+    began = time.monotonic()
+    hub.close()
+    assert time.monotonic() - began < 2
+    assert connection.codes == [1012]
+    assert "flask-instruct-hub" not in {thread.name for thread in threading.enumerate()}
+    assert not hub.add(Noting())
+
+
+def test_no_thread_starts_before_the_first_page(make_hub: MakeHub) -> None:
+    make_hub()
+    assert "flask-instruct-hub" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_a_forked_process_has_a_thread_and_pages_of_its_own(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    parent = join(hub)
+    hub.subscribe(parent, "s", Position.parse(bus.now()))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            connection = join(hub)
+            hub.subscribe(connection, "s", Position.parse(bus.now()))
+            bus.publish("s", "from the child")
+            wait_for(lambda: connection.htmls == ["from the child"])
+            assert len(hub) == 1
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    wait_for(lambda: parent.htmls == ["from the child"])
+
+
+def test_memory_stays_flat_when_readers_have_left(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    connection = join(hub)
+    hub.subscribe(connection, "s", Position.parse(bus.now()))
+    hub.unsubscribe(connection, "s")
+    wait_for(lambda: not hub._channels)
+    for _ in range(100):
+        bus.publish("s", "x")
+    assert holds(lambda: not connection.htmls and not hub._channels, 0.2)

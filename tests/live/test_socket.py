@@ -1,0 +1,364 @@
+"""The socket on Werkzeug's server, frame by frame: who gets in, what is answered, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from flask import Flask
+from flask import g
+
+from flask_instruct.live.audience import sign_stream
+from tests.support import holds
+from tests.support import wait_for
+
+from .redis_process import RedisProcess
+from .site import Board
+from .site import live_of
+from .websocket import Client
+from .websocket import Rejected
+
+Serve = Callable[..., str]
+MakeApp = Callable[..., Flask]
+
+
+def token(app: Flask, stream: str = "board", viewer: str = "") -> str:
+    return sign_stream(live_of(app).signer, stream, viewer)
+
+
+def socket_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "simple_websocket" in thread.name]
+
+
+def upgrade(address: str, **headers: str) -> bytes:
+    """Send a handshake by hand; return the answer's first line."""
+    url = urlsplit(address)
+    given = {
+        "Host": url.netloc,
+        "Origin": address,
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version": "13",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    lines = [f"{name}: {value}" for name, value in given.items() if value]
+    with socket.create_connection((url.hostname, url.port), timeout=5) as sock:
+        sock.sendall("\r\n".join(["GET /instruct/socket HTTP/1.1", *lines, "", ""]).encode())
+        return sock.recv(1000).split(b"\r\n")[0]
+
+
+def test_a_page_hears_what_was_published_since_its_cursor_and_then_live(app: Flask, address: str, board: Board) -> None:
+    since = live_of(app).bus.now()
+    board.add("1")
+    with Client(address) as page:
+        page.subscribe(token(app), since)
+        messages = page.until("ready")
+        assert [message.get("type", "event") for message in messages] == ["subscribed", "event", "ready"]
+        assert messages[1]["stream"] == "board"
+        assert "item_1" in messages[1]["html"]
+        board.add("2")
+        assert "item_2" in page.receive()["html"]
+
+
+def test_a_client_ping_is_answered(address: str) -> None:
+    with Client(address) as page:
+        page.send({"type": "ping"})
+        assert page.receive() == {"type": "pong"}
+
+
+def test_no_compression_is_agreed_upon(address: str) -> None:
+    headers = {"Sec-WebSocket-Extensions": "permessage-deflate; client_max_window_bits"}
+    with Client(address, headers=headers) as page:
+        assert page.accepted.extensions == []
+
+
+def test_case_42_a_handshake_with_a_foreign_origin_is_refused_before_the_upgrade(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", None, "http://[", address.replace("1", "l")):
+        with pytest.raises(Rejected) as rejected:
+            Client(address, origin=origin, headers={"Cookie": "session=stolen"})
+        assert rejected.value.status == 403
+    assert "'https://evil.example'" in caplog.text
+    assert "INSTRUCT_ALLOWED_ORIGINS" in caplog.text
+
+
+def test_an_origin_that_the_site_lists_may_open_the_socket(make_app: MakeApp, serve_site: Serve) -> None:
+    address = serve_site(make_app(allowed_origins=("https://www.example.org",)))
+    with Client(address, origin="https://www.example.org") as page:
+        page.send({"type": "ping"})
+        assert page.receive() == {"type": "pong"}
+
+
+def test_a_handshake_that_is_none_is_answered_in_http(address: str) -> None:
+    assert b"426" in upgrade(address, Sec_WebSocket_Version="8")
+    assert b"426" in upgrade(address, Sec_WebSocket_Key="")
+    assert requests.get(f"{address}/instruct/socket", timeout=5).status_code == 400
+
+
+@pytest.mark.parametrize("forged", ["", "x", "x.y.z"])
+def test_a_token_that_was_not_made_here_closes_4401(address: str, forged: str) -> None:
+    with Client(address) as page:
+        page.subscribe(forged, "1-0")
+        assert page.closed() == 4401
+
+
+def test_a_token_of_another_stream_cannot_be_made_of_a_valid_one(app: Flask, address: str) -> None:
+    mine, other = token(app, "mine"), token(app, "other")
+    with Client(address) as page:
+        page.subscribe(other.split(".")[0] + mine[mine.index(".") :], "1-0")
+        assert page.closed() == 4401
+
+
+def test_a_token_for_another_purpose_closes_4401(app: Flask, address: str) -> None:
+    with Client(address) as page:
+        page.subscribe(live_of(app).signer.sign("panel", {"stream": "board"}, ""), "1-0")
+        assert page.closed() == 4401
+
+
+def test_an_expired_token_closes_4401(make_app: MakeApp, serve_site: Serve) -> None:
+    app = make_app(token_max_age=-1)
+    with Client(serve_site(app)) as page:
+        page.subscribe(token(app), "1-0")
+        assert page.closed() == 4401
+
+
+def people(app: Flask, **hooks: Any) -> None:
+    """Let the header X-User say who looks, as a login would."""
+    from flask import request
+
+    app.extensions["instruct"] = SimpleNamespace(
+        db=None,
+        actor=lambda: request.headers.get("X-User"),
+        hooks=SimpleNamespace(**{"authorize_stream": None, **hooks}),
+    )
+
+
+def test_a_token_made_for_someone_else_closes_4403_and_nothing_is_heard(app: Flask, address: str, board: Board) -> None:
+    people(app)
+    since = live_of(app).bus.now()
+    board.add("secret")
+    for viewer in ({"X-User": "8"}, {}):
+        with Client(address, headers=viewer) as page:
+            page.subscribe(token(app, viewer="7"), since)
+            assert page.closed() == 4403
+    with Client(address, headers={"X-User": "7"}) as page:
+        page.subscribe(token(app, viewer="7"), since)
+        page.until("ready")
+
+
+def test_what_was_signed_for_nobody_anybody_may_hear(app: Flask, address: str) -> None:
+    people(app)
+    with Client(address, headers={"X-User": "7"}) as page:
+        page.subscribe(token(app), live_of(app).bus.now())
+        page.until("ready")
+
+
+def test_the_apps_own_rule_is_asked_for_viewer_and_stream(app: Flask, address: str) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def rule(viewer: str, stream: str) -> bool:
+        asked.append((viewer, stream))
+        return stream == "board"
+
+    people(app, authorize_stream=rule)
+    with Client(address, headers={"X-User": "7"}) as page:
+        page.subscribe(token(app), live_of(app).bus.now())
+        page.until("ready")
+        page.subscribe(token(app, "other"), live_of(app).bus.now())
+        assert page.closed() == 4403
+    assert asked == [("7", "board"), ("7", "other")]
+
+
+def test_the_rule_is_asked_again_so_that_a_logout_closes_the_socket(
+    app: Flask, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flask_instruct.live.routes.CHECK_INTERVAL", 0.05)
+    allowed = threading.Event()
+    allowed.set()
+    people(app, authorize_stream=lambda viewer, stream: allowed.is_set())
+    with Client(address) as page:
+        page.subscribe(token(app), live_of(app).bus.now())
+        page.until("ready")
+        allowed.clear()
+        assert page.closed() == 4403
+
+
+def test_rules_run_in_a_context_that_ends_before_the_socket_does(app: Flask, address: str) -> None:
+    ended: list[object] = []
+    contexts: list[object] = []
+
+    def rule(viewer: str, stream: str) -> bool:
+        contexts.append(g._get_current_object())  # type: ignore[attr-defined]
+        return True
+
+    people(app, authorize_stream=rule)
+    app.teardown_appcontext(lambda error: ended.append(g._get_current_object()))  # type: ignore[attr-defined]
+    with Client(address) as page:
+        for _ in range(2):
+            page.subscribe(token(app), live_of(app).bus.now())
+            page.until("ready")
+        assert all(any(context is each for each in ended) for context in contexts)
+        assert contexts[0] is not contexts[1]
+
+
+@pytest.mark.parametrize("message", ["no json", "[]", '{"type": "dance"}', '{"type": "subscribe", "streams": [1]}'])
+def test_a_malformed_message_closes_1008(address: str, message: str) -> None:
+    with Client(address) as page:
+        page.send(message)
+        assert page.closed() == 1008
+
+
+def test_an_oversized_message_closes_1009(address: str) -> None:
+    with Client(address) as page:
+        page.send("x" * 300_000)
+        assert page.closed() in (1009, 1006)
+
+
+def test_a_frame_that_is_none_ends_the_socket_and_its_threads(address: str, app: Flask) -> None:
+    with Client(address) as page:
+        page.send({"type": "ping"})
+        page.receive()
+        page.sock.sendall(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")
+        assert page.closed() in (1002, 1006)
+    wait_for(lambda: not socket_threads() and not len(live_of(app).hub))
+
+
+def test_an_error_in_the_apps_rule_closes_1011_and_is_logged(
+    app: Flask, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rule(viewer: str, stream: str) -> bool:
+        raise OSError("the rule is broken")
+
+    people(app, authorize_stream=rule)
+    with Client(address) as page:
+        page.subscribe(token(app), "1-0")
+        assert page.closed() == 1011
+    assert "the rule is broken" in caplog.text
+
+
+def test_a_full_house_answers_1013(make_app: MakeApp, serve_site: Serve) -> None:
+    address = serve_site(make_app(max_sockets=1))
+    with Client(address) as first:
+        first.send({"type": "ping"})
+        first.receive()
+        with Client(address) as second:
+            assert second.closed() == 1013
+
+
+def test_without_redis_a_page_is_told_to_try_again(
+    make_app: MakeApp, serve_site: Serve, make_redis: Callable[..., RedisProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flask_instruct.live.hub.PATIENCE", 0.2)
+    process = make_redis(keeps=False)
+    app = make_app(process.url)
+    address = serve_site(app)
+    process.kill()
+    with Client(address) as page:
+        page.subscribe(token(app), "1-0")
+        assert page.closed() == 1013
+
+
+def test_case_33_a_tab_that_closes_leaves_no_error_in_the_log(
+    app: Flask, address: str, board: Board, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO)
+    for number in range(5):
+        with Client(address) as page:
+            page.subscribe(token(app), live_of(app).bus.now())
+            page.until("ready")
+            if number % 2:
+                page.sock.shutdown(socket.SHUT_RDWR)
+    wait_for(lambda: not len(live_of(app).hub) and not socket_threads())
+    board.add("1")
+    assert requests.get(address, timeout=5).status_code == 200
+    log = caplog.text + "".join(capfd.readouterr())
+    assert "write() before start_response" not in log
+    assert "Traceback" not in log
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_nothing_but_frames_is_written_into_an_upgraded_socket(app: Flask, address: str) -> None:
+    with Client(address) as page:
+        page.subscribe("forged", "1-0")
+        assert page.closed() == 4401
+        rest = b""
+        while chunk := page.sock.recv(1000):
+            rest += chunk
+        assert b"HTTP" not in rest
+
+
+def test_closing_the_site_says_1012_to_every_page_and_leaves_no_thread(app: Flask, address: str) -> None:
+    pages = [Client(address) for _ in range(3)]
+    for page in pages:
+        page.subscribe(token(app), live_of(app).bus.now())
+        page.until("ready")
+    live_of(app).close()
+    assert [page.closed() for page in pages] == [1012, 1012, 1012]
+    for page in pages:
+        page.sock.close()
+    wait_for(lambda: not socket_threads())
+
+
+def test_case_47_pages_that_linger_after_a_close_hold_no_thread(app: Flask, address: str) -> None:
+    pages = [Client(address) for _ in range(10)]
+    for page in pages:
+        page.send("malformed")
+    wait_for(lambda: not socket_threads() and not len(live_of(app).hub), timeout=5)
+    for page in pages:
+        page.sock.close()
+
+
+def test_case_30_a_large_message_to_a_slow_reader_is_whole(app: Flask, address: str) -> None:
+    with Client(address) as page:
+        page.subscribe(token(app), live_of(app).bus.now())
+        page.until("ready")
+        texts = [str(number) * 900_000 for number in range(8)]
+        for text in texts:
+            live_of(app).bus.publish("board", text)
+        # The page reads only now: by then its socket's buffers have long been full.
+        assert holds(lambda: len(live_of(app).hub) == 1, 0.3)
+        assert [page.receive()["html"] for _ in texts] == texts
+
+
+def test_a_page_that_never_reads_is_dropped_and_holds_up_nobody(make_app: MakeApp, serve_site: Serve) -> None:
+    app = make_app(socket_queue=20)
+    address = serve_site(app)
+    with Client(address) as slow, Client(address) as quick:
+        for page in (slow, quick):
+            page.subscribe(token(app), live_of(app).bus.now())
+            page.until("ready")
+        for number in range(60):
+            live_of(app).bus.publish("board", f"{number} " + "x" * 500_000)
+            assert quick.receive()["html"].startswith(f"{number} ")
+        wait_for(lambda: len(live_of(app).hub) == 1, timeout=8)
+        assert slow.closed() in (1006, 1013)
+
+
+def test_case_31_a_page_that_answers_no_ping_is_given_up(make_app: MakeApp, serve_site: Serve) -> None:
+    app = make_app(ping_interval=0.1)
+    address = serve_site(app)
+    with Client(address, answer_pings=False) as dead:
+        assert dead.receive() == {"type": "ping"}
+        assert dead.closed() == 1001
+    with Client(address) as alive:
+        assert [alive.receive() for _ in range(8)] == [{"type": "ping"}] * 8
+
+
+def test_a_page_may_leave_a_stream_and_come_back_in_one_breath(app: Flask, address: str, board: Board) -> None:
+    with Client(address) as page:
+        page.subscribe(token(app), live_of(app).bus.now())
+        page.until("ready")
+        page.send({"type": "unsubscribe", "streams": ["board"]})
+        page.subscribe(token(app), live_of(app).bus.now())
+        page.until("ready")
+        board.add("1")
+        assert "item_1" in page.receive()["html"]

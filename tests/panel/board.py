@@ -1,0 +1,156 @@
+"""An app with a panel, as small as it can be: boards with cards, people by name, a strict content security policy.
+
+The script follows the request's first word, so that a test says what the model will do by what it asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from flask import Flask
+from flask import redirect
+from flask import render_template_string
+from flask import session
+from flask.typing import ResponseReturnValue
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import Mapped
+from sqlalchemy.orm import mapped_column
+
+from flask_instruct import AiResponseHandler
+from flask_instruct import Instruct
+from flask_instruct import ToolError
+from flask_instruct import ai_tool
+from flask_instruct.adapters.scripted import Fail
+from flask_instruct.adapters.scripted import Say
+from flask_instruct.adapters.scripted import Turn
+from flask_instruct.adapters.scripted import Use
+from flask_instruct.adapters.scripted import Wait
+from flask_instruct.adapters.scripted import register_script
+from flask_instruct.adapters.scripted import turn_number
+from flask_instruct.messages import ModelRequest
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'"
+)
+
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Board</title>
+<link rel="icon" href="{{ url_for('static', filename='none.svg') }}">
+<main><h1>Board</h1>
+{{ instruct_panel(board, handler="Arranger", prompts=["Arrange", ("Chat", "Chat with me")]) }}
+</main>
+</html>"""
+
+HOSTILE = (
+    "<script>window.broken = 1</script><img src=x onerror='window.broken = 2'>"
+    '<turbo-stream action="remove" targets=".instruct-run"></turbo-stream>'
+    "![x](https://evil.example/?q=1) {{ 7 * 7 }} \u202etxt.exe [go](javascript:window.broken=3)"
+)
+
+LONG = "The quick brown fox jumps over the lazy dog. " * 45
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+db = SQLAlchemy(model_class=Base)
+instruct = Instruct()
+
+
+class Board(db.Model):  # type: ignore[name-defined,misc]
+    id: Mapped[int] = mapped_column(primary_key=True)
+    title: Mapped[str] = mapped_column(default="Board")
+
+
+class Card(db.Model):  # type: ignore[name-defined,misc]
+    id: Mapped[int] = mapped_column(primary_key=True)
+    board_id: Mapped[int] = mapped_column(sa.ForeignKey("board.id"))
+    text: Mapped[str]
+
+
+class Arranger(AiResponseHandler, record=Board):
+    @ai_tool
+    def add_card(self, text: str) -> str:
+        """Add a card."""
+        db.session.add(Card(board_id=self.record.id, text=text))
+        return f"Added {text}."
+
+    @ai_tool
+    def check(self) -> str:
+        """Check the board."""
+        raise ToolError("The weights total 110, not 100.")
+
+
+STORIES: Mapping[str, list[Turn]] = {
+    "Arrange": [
+        [Say("First **two** cards.", every=0), Use("add_card", text="one"), Use("add_card", text="two"), Use("check")],
+        [Use("add_card", text="three"), Use("check_all")],
+        [Say("# Done\n\n- one\n- two\n", every=0)],
+    ],
+    "Chat": [[Say("Hello, 👋 *world*.\r\nAnd more.", every=0.01)]],
+    "Slow": [[Say("One ", every=0), Wait(1.5), Say("two.", every=0)]],
+    "Long": [[Say(LONG, every=0.004, size=10)], [Say("Done.")]],
+    "Many": [
+        [Say(LONG, every=0.002, size=10), *(Use("add_card", text=str(number)) for number in range(5))],
+        [Say("Done.")],
+    ],
+    "Hostile": [
+        [Say(HOSTILE, every=0), Use("add_card", text=HOSTILE), Use("add_card", raw=HOSTILE), Use(HOSTILE[:40])],
+        [Say(HOSTILE, every=0)],
+    ],
+    "Fail": [[Say("Well, "), Fail("overloaded", "529 <b>busy</b>")]],
+}
+
+
+def _play(request: ModelRequest) -> Turn:
+    asked = next(message.text for message in reversed(request.messages) if message.role == "user")
+    story = STORIES[asked.split()[0]]
+    number = turn_number(request.messages)
+    return story[number] if number < len(story) else [Say("Done.")]
+
+
+register_script("board", _play)
+
+
+def create_app(database_url: str, redis_url: str, key_prefix: str, **settings: Any) -> Flask:
+    app = Flask(__name__)
+    app.config.update(
+        SECRET_KEY="a long random text for tests",
+        SQLALCHEMY_DATABASE_URI=database_url,
+        INSTRUCT_REDIS_URL=redis_url,
+        INSTRUCT_KEY_PREFIX=key_prefix,
+        INSTRUCT_QUEUE=key_prefix,
+        INSTRUCT_DEFAULT_MODEL="scripted:board",
+    )
+    app.config.update(settings)
+    db.init_app(app)
+    instruct.init_app(app, db)
+
+    @instruct.actor
+    def actor() -> str | None:
+        return session.get("name")
+
+    @instruct.authorize
+    def authorize(actor: object, handler: object) -> bool:
+        return actor != "guest"
+
+    @app.get("/as/<name>")
+    def sign_in(name: str) -> ResponseReturnValue:
+        session["name"] = name
+        return redirect("/boards/1")
+
+    @app.get("/boards/<int:board_id>")
+    def board(board_id: int) -> str:
+        return render_template_string(PAGE, board=db.get_or_404(Board, board_id))
+
+    @app.after_request
+    def protect(response: Any) -> Any:
+        response.headers["Content-Security-Policy"] = POLICY
+        return response
+
+    return app

@@ -1,0 +1,96 @@
+"""The board app over a database file, with real Redis, and runs carried out in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+import sqlalchemy as sa
+from flask import Flask
+from flask.testing import FlaskClient
+
+from flask_instruct.runs.job import generate
+from flask_instruct.runs.models import Run
+from flask_instruct.runs.unit import ledger_engine
+
+from .board import Board
+from .board import create_app
+from .board import db
+
+
+@pytest.fixture
+def app(sqlite_url: str, redis_url: str, key_prefix: str) -> Iterator[Flask]:
+    yield from running_app(sqlite_url, redis_url, key_prefix)
+
+
+def running_app(database_url: str, redis_url: str, key_prefix: str) -> Iterator[Flask]:
+    """Give the app with two boards; no context is pushed, so that each request has its own."""
+    app = create_app(database_url, redis_url, key_prefix)
+    with app.app_context():
+        db.create_all()
+        db.session.add_all([Board(), Board()])
+        db.session.commit()
+    yield app
+    with app.app_context():
+        state = app.extensions["instruct"]
+        state.live.close()
+        state.redis.close()
+        ledger_engine(db).dispose()
+        for engine in db.engines.values():
+            engine.dispose()
+
+
+@pytest.fixture
+def client(app: Flask) -> FlaskClient:
+    """Ada's browser without a screen."""
+    client = app.test_client()
+    client.get("/as/Ada")
+    return client
+
+
+@pytest.fixture
+def work(app: Flask) -> Callable[[], list[str]]:
+    """Carry out every queued run, as the worker's job does; gives their ids."""
+
+    def work() -> list[str]:
+        with app.app_context():
+            ids = list(db.session.scalars(sa.select(Run.id).where(Run.status == "queued").order_by(Run.id)))
+            db.session.remove()
+        for run_id in ids:
+            with app.app_context():
+                generate(run_id)
+        return ids
+
+    return work
+
+
+@pytest.fixture
+def work_aside(work: Callable[[], list[str]]) -> Iterator[Callable[[], Thread]]:
+    """Carry out every queued run in a thread, beside the test; it has ended after the test."""
+    threads: list[Thread] = []
+
+    def work_aside() -> Thread:
+        threads.append(Thread(target=work))
+        threads[-1].start()
+        return threads[-1]
+
+    yield work_aside
+    for thread in threads:
+        thread.join(30)
+
+
+@pytest.fixture
+def runs(app: Flask) -> Callable[[], list[Run]]:
+    """Read all runs as they stand in the database, oldest first, with what belongs to them."""
+
+    def runs() -> list[Run]:
+        with app.app_context():
+            found = list(db.session.scalars(sa.select(Run).order_by(Run.created_at, Run.id)))
+            for run in found:
+                _ = run.messages, run.calls
+            db.session.expunge_all()
+            return found
+
+    return runs

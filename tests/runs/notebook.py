@@ -1,0 +1,202 @@
+"""An app with its own models, for tests of runs: a notebook whose notes are written by tools of every temperament.
+
+Configured by the environment alone, so that a worker process has the same app: DATABASE_URL and INSTRUCT_*.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import sqlalchemy as sa
+from flask import Flask
+from flask import url_for
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import Mapped
+from sqlalchemy.orm import mapped_column
+
+from flask_instruct import AiResponseHandler
+from flask_instruct import Instruct
+from flask_instruct import ToolError
+from flask_instruct import ai_tool
+from flask_instruct.adapters.scripted import Fail
+from flask_instruct.adapters.scripted import Say
+from flask_instruct.adapters.scripted import Stop
+from flask_instruct.adapters.scripted import Use
+from flask_instruct.adapters.scripted import Wait
+from flask_instruct.adapters.scripted import register_script
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+db = SQLAlchemy(model_class=Base)
+instruct = Instruct()
+
+
+class Notebook(db.Model):  # type: ignore[name-defined,misc]
+    id: Mapped[int] = mapped_column(primary_key=True)
+    title: Mapped[str]
+
+
+class Note(db.Model):  # type: ignore[name-defined,misc]
+    id: Mapped[int] = mapped_column(primary_key=True)
+    notebook_id: Mapped[int] = mapped_column(sa.ForeignKey("notebook.id"))
+    text: Mapped[str] = mapped_column(unique=True)
+
+
+class NoteKeeper(AiResponseHandler, record=Notebook):
+    """Tools that treat the session as app code does."""
+
+    def _add(self, text: str) -> None:
+        db.session.add(Note(notebook_id=self.record.id, text=text))
+
+    @ai_tool
+    def write(self, text: str) -> str:
+        """Write a note."""
+        self._add(text)
+        self.broadcast_append("notes", html=text)
+        return f"Wrote {text}."
+
+    @ai_tool
+    def write_and_commit(self, text: str) -> str:
+        """Write a note and commit, twice."""
+        self._add(text)
+        db.session.commit()
+        self._add(f"{text} again")
+        db.session.commit()
+        return "Committed."
+
+    @ai_tool
+    def commit_then_raise(self, text: str) -> str:
+        """Commit a note, then raise."""
+        self._add(text)
+        db.session.commit()
+        raise RuntimeError("secret internals")
+
+    @ai_tool
+    def flush_then_refuse(self, text: str) -> str:
+        """Flush a note, then refuse."""
+        self._add(text)
+        db.session.flush()
+        self.broadcast_append("notes", html=text)
+        raise ToolError("No such chapter; choose 1 or 2.")
+
+    @ai_tool
+    def roll_back(self, text: str) -> str:
+        """Write a note and roll back."""
+        self._add(text)
+        db.session.flush()
+        db.session.rollback()
+        return "Rolled back."
+
+    @ai_tool
+    def nest(self, text: str) -> str:
+        """Write a note in a savepoint, and fail in another."""
+        with db.session.begin_nested():
+            self._add(text)
+        try:
+            with db.session.begin_nested():
+                self._add(text)
+        except sa.exc.IntegrityError:
+            return "One of two kept."
+        return "Both kept."
+
+    @ai_tool
+    def duplicate(self, text: str) -> str:
+        """Write the same note twice, without a look at the error."""
+        self._add(text)
+        self._add(text)
+        return "Wrote both."
+
+    @ai_tool
+    def remove_session(self, text: str) -> str:
+        """Write a note and throw the session away."""
+        self._add(text)
+        db.session.commit()
+        db.session.remove()
+        return "Removed."
+
+    @ai_tool
+    def die_once(self, flag: str, text: str) -> str:
+        """Write a note, and take the worker down the first time."""
+        self._add(text)
+        db.session.commit()
+        path = Path(flag)
+        if not path.exists():
+            path.write_text("died")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return f"Wrote {text}, alive."
+
+    @ai_tool
+    def die(self, text: str) -> str:
+        """Take the worker down."""
+        os.kill(os.getpid(), signal.SIGKILL)
+        return text
+
+    @ai_tool
+    def link(self) -> str:
+        """Tell the address of the notebook."""
+        return url_for("notebook", notebook_id=self.record.id)
+
+    @ai_tool(timeout=0.2)
+    def dawdle(self, text: str) -> str:
+        """Write a note and never come to an end."""
+        self._add(text)
+        db.session.flush()
+        while True:
+            try:
+                while True:
+                    pass
+            except Exception:
+                continue
+
+    def handle_tool_error(self, tool_name: str, exception: BaseException, arguments: object) -> None:
+        self._add(f"error in {tool_name}: {type(exception).__name__}")
+        db.session.commit()
+
+    def handle_ai_finish(self, reason: str) -> None:
+        self._add(f"finished: {reason}")
+
+    def handle_ai_error(self, exception: Exception) -> None:
+        self._add(f"ai error: {type(exception).__name__}")
+
+
+register_script("write_two", [[Say("I will write."), Use("write", text="a"), Use("write", text="b")], [Say("Done.")]])
+register_script("talk", [[Say("Hello, 👋 world. ")]])
+register_script("fail", [[Say("Well, "), Fail("overloaded", "busy")]])
+register_script("cut", [[Say("Far too lo"), Stop("length")]])
+register_script("slow", [[Say("One "), Wait(1.5), Say("two.")]])
+register_script(
+    "die_between",
+    [
+        [
+            Use("write", text="first"),
+            Use("die_once", flag=os.environ.get("INSTRUCT_TEST_FLAG", ""), text="second"),
+            Use("write", text="third"),
+        ],
+        [Say("Done.")],
+    ],
+)
+register_script("pause_between", [[Use("write", text="first")], [Wait(4), Use("write", text="second")], [Say("Done.")]])
+register_script("deadly", [[Use("die", text="x")]])
+register_script("loop", lambda request: [Use("link")])
+
+
+def create_app() -> Flask:
+    app = Flask(__name__)
+    app.config.update(
+        SECRET_KEY="a long random text for tests",
+        SQLALCHEMY_DATABASE_URI=os.environ["DATABASE_URL"],
+    )
+    db.init_app(app)
+    instruct.init_app(app, db)
+
+    @app.get("/notebooks/<int:notebook_id>")
+    def notebook(notebook_id: int) -> str:
+        return str(db.session.get(Notebook, notebook_id))
+
+    return app

@@ -1,0 +1,147 @@
+"""What a run does besides tools: text, limits, errors, links, callbacks, and an idle database while it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from flask import Flask
+
+from flask_instruct.adapters.scripted import Say
+from flask_instruct.adapters.scripted import Use
+from flask_instruct.adapters.scripted import register_script
+from flask_instruct.prompt import ModelRequest
+from flask_instruct.runs.history import transcript
+from flask_instruct.runs.job import generate
+from flask_instruct.runs.models import ModelCall
+from flask_instruct.runs.models import Run
+from flask_instruct.runs.unit import ledger_engine
+
+from .conftest import notes
+from .conftest import reread
+from .notebook import Notebook
+from .notebook import NoteKeeper
+from .notebook import db
+from .notebook import instruct
+
+CarryOut = Callable[..., Run]
+Ask = Callable[..., Run]
+
+
+def test_text_and_the_model_call_are_in_the_ledger(carry_out: CarryOut) -> None:
+    run = carry_out(script="talk")
+    [message] = run.messages
+    assert (message.text, message.state, message.finish_reason) == ("Hello, 👋 world. ", "complete", "stop")
+    [call] = db.session.scalars(sa.select(ModelCall))
+    assert call.message_id == message.id
+    assert call.output_tokens
+
+
+def test_each_callback_is_called_once(carry_out: CarryOut) -> None:
+    carry_out(script="fail")
+    assert notes() == ["ai error: ProviderError"]
+
+
+def test_a_cut_answer_is_shown_but_not_a_success(carry_out: CarryOut) -> None:
+    run = carry_out(script="cut")
+    assert (run.status, run.error_class) == ("failed", "length")
+    assert run.messages[0].text == "Far too lo"
+    assert notes() == ["finished: length"]
+
+
+def test_a_run_that_never_ends_is_limited_and_its_history_stays_valid(carry_out: CarryOut) -> None:
+    run = carry_out(script="loop")
+    assert (run.status, run.limit_reached) == ("limited", "rounds")
+    assert len(run.calls) == 8
+    assert all(call.result for call in run.calls)
+    assert transcript(run)[-1].role == "assistant"
+
+
+def test_an_unknown_tool_and_bad_arguments_are_answers(carry_out: CarryOut) -> None:
+    run = carry_out(Use("save"), Use("write", raw="[1]"), Use("write"))
+    unknown, array, missing = run.calls
+    assert "not available" in (unknown.result or "")
+    assert "write" in (unknown.result or "")
+    assert "object" in (array.result or "")
+    assert "text" in (missing.result or "")
+    assert {call.status for call in run.calls} == {"failed"}
+
+
+def test_links_are_those_of_the_request_that_asked(app: Flask, ask: Ask) -> None:
+    register_script("linked", [[Use("link")], []])
+    with app.test_request_context(base_url="https://school.example/app/"):
+        run = ask("linked")
+    generate(run.id)
+    assert reread(run).calls[0].result == "/app/notebooks/1"
+
+
+def test_a_deleted_record_ends_the_run_in_words(app: Flask, ask: Ask) -> None:
+    run = ask("write_two")
+    db.session.execute(sa.delete(Notebook))
+    db.session.commit()
+    generate(run.id)
+    ended = reread(run)
+    assert (ended.status, ended.error_class) == ("failed", "record_gone")
+
+
+def test_a_record_deleted_between_tools_leaves_no_call_open(app: Flask, ask: Ask) -> None:
+    def turns(request: ModelRequest) -> list[Any]:
+        if not any(message.role == "assistant" for message in request.messages):
+            return [Use("write", text="a")]
+        with db.engine.begin() as connection:
+            connection.execute(sa.text("delete from note"))
+            connection.execute(sa.text("delete from notebook"))
+        return [Use("write", text="b"), Use("write", text="c")]
+
+    register_script("vanishing", turns)
+    run = ask("vanishing")
+    generate(run.id)
+    ended = reread(run)
+    assert ended.error_class == "record_gone"
+    assert [call.status for call in ended.calls] == ["done", "failed", "failed"]
+    assert all("interrupted" in (call.result or "") for call in ended.calls[1:])
+
+
+def test_g5_no_connection_is_held_while_the_model_is_awaited(app: Flask, ask: Ask) -> None:
+    held: list[int] = []
+    state = app.extensions["instruct"]
+    state.config = replace(state.config, lease=600)  # no heartbeat, which holds a connection for a moment
+
+    def turns(request: ModelRequest) -> list[Any]:
+        pools = {db.engine.pool, ledger_engine(db).pool}
+        held.append(sum(pool.checkedout() for pool in pools))  # type: ignore[attr-defined]
+        first = not any(message.role == "assistant" for message in request.messages)
+        return [Say("Writing."), Use("write", text="a")] if first else [Say("Done.")]
+
+    register_script("watching", turns)
+    run = ask("watching")
+    db.session.remove()
+    generate(run.id)
+    assert held == [0, 0]
+    assert reread(run).status == "succeeded"
+
+
+def test_context_is_given_apart_from_the_prompt_and_marked_as_data(app: Flask) -> None:
+    record = db.session.scalars(sa.select(Notebook)).one()
+    run = instruct.generate_for(
+        NoteKeeper(record), user_prompt="Go.", system_prompt="Be brief.", context={"a": 1}, model="scripted:talk"
+    )
+    system, user = transcript(run)
+    assert system.text == "Be brief."
+    data, prompt = user.parts
+    assert "data, not instructions" in data.text  # type: ignore[union-attr]
+    assert prompt.text == "Go."  # type: ignore[union-attr]
+
+
+def test_a_missing_model_says_what_to_set(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(key, raising=False)
+    record = db.session.scalars(sa.select(Notebook)).one()
+    run = instruct.generate_for(NoteKeeper(record), user_prompt="Go.")
+    generate(run.id)
+    ended = reread(run)
+    assert ended.error_class == "configuration"
+    assert "OPENAI_API_KEY" in (ended.error_technical or "")

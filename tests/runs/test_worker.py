@@ -1,0 +1,121 @@
+"""A real ``flask instruct worker``: runs are carried out, crashes are resumed, nothing foreign is ever run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+from flask import Flask
+from rq.serializers import JSONSerializer
+
+from flask_instruct.runs.models import Run
+from flask_instruct.runs.queue import run_queue
+from tests.support import Process
+from tests.support import alive
+from tests.support import wait_for
+
+from .conftest import notes
+from .conftest import reread
+from .conftest import wait_for_end
+from .notebook import instruct
+
+Ask = Callable[..., Run]
+StartWorker = Callable[..., Process]
+
+
+def family(process: Process) -> list[int]:
+    return [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
+
+
+def test_a_worker_carries_out_what_was_asked_before_and_after_its_start(
+    app: Flask, ask: Ask, worker: StartWorker
+) -> None:
+    before = ask("write_two")
+    worker()
+    assert wait_for_end(before).status == "succeeded"
+    assert notes() == ["a", "b", "finished: stop"]
+    after = ask("talk")
+    assert wait_for_end(after).messages[0].text == "Hello, 👋 world. "
+
+
+def test_g4_a_killed_work_horse_costs_one_resume_and_doubles_nothing(
+    app: Flask, ask: Ask, worker: StartWorker, tmp_path: Path
+) -> None:
+    run = ask("die_between", context={"flag": str(tmp_path / "flag")})
+    worker(INSTRUCT_TEST_FLAG=str(tmp_path / "flag"))
+    ended = wait_for_end(run)
+    assert (ended.status, ended.attempt) == ("succeeded", 2)
+    assert notes() == ["first", "second", "third", "finished: stop"]
+    assert [call.result for call in ended.calls] == ["Wrote first.", "Wrote second, alive.", "Wrote third."]
+
+
+def test_g4_a_worker_killed_between_two_tools_is_resumed_by_another(app: Flask, ask: Ask, worker: StartWorker) -> None:
+    run = ask("pause_between")
+    first = worker()
+    wait_for(lambda: "first" in notes(), message="the first tool")
+    processes = family(first)
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for(lambda: not any(alive(pid) for pid in processes), message="the whole worker to be gone")
+    assert notes() == ["first"]
+    worker()
+    ended = wait_for_end(run)
+    assert ended.status == "succeeded"
+    assert notes() == ["first", "second", "finished: stop"]
+    assert ended.resumes == 1
+
+
+def test_a_half_received_answer_is_discarded_whole(app: Flask, ask: Ask, worker: StartWorker) -> None:
+    run = ask("slow")
+    first = worker()
+    wait_for(lambda: [m.text for m in reread(run).messages] == ["One "], message="the first word")
+    os.kill(first.pid, signal.SIGKILL)
+    worker()
+    ended = wait_for_end(run)
+    assert [message.text for message in ended.messages] == ["One two."]
+
+
+def test_a_terminated_worker_finishes_the_run_in_hand(app: Flask, ask: Ask, worker: StartWorker) -> None:
+    run = ask("slow")
+    process = worker()
+    wait_for(lambda: reread(run).status == "running", message="the run to start")
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 0
+    ended = reread(run)
+    assert (ended.status, ended.attempt) == ("succeeded", 1)
+
+
+def test_an_idle_worker_leaves_at_once_and_leaves_nobody_behind(app: Flask, worker: StartWorker) -> None:
+    process = worker()
+    wait_for(lambda: len(family(process)) == 3, message="the worker's children")
+    processes = family(process)
+    process.signal(signal.SIGINT)
+    assert process.wait() == 0
+    assert not any(alive(pid) for pid in processes)
+
+
+def test_a_job_that_names_anything_else_is_refused(app: Flask, ask: Ask, worker: StartWorker, tmp_path: Path) -> None:
+    queue = run_queue(app.extensions["instruct"])
+    evil = queue.enqueue_call("os.system", args=[f"touch {tmp_path}/owned"], job_id="evil")
+    worker()
+    assert wait_for_end(ask("talk")).status == "succeeded"
+    wait_for(lambda: evil.get_status(refresh=True) == "failed", message="the refusal")
+    assert not (tmp_path / "owned").exists()
+    assert evil.serializer is JSONSerializer
+
+
+def test_two_workers_share_the_runs(app: Flask, ask: Ask, worker: StartWorker) -> None:
+    runs = [ask("talk") for _ in range(4)]
+    worker("--concurrency", "2")
+    assert {wait_for_end(run).attempt for run in runs} == {1}
+
+
+def test_a_run_that_kills_every_worker_is_given_up(app: Flask, ask: Ask, worker: StartWorker) -> None:
+    run = ask("deadly")
+    worker(INSTRUCT_MAX_ATTEMPTS="1", INSTRUCT_LEASE="0.3")
+    ended = wait_for_end(run, timeout=30)
+    assert (ended.status, ended.error_class) == ("failed", "interrupted")
+    retried = instruct.retry(ended)
+    assert retried.status == "queued"
