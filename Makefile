@@ -28,6 +28,7 @@ check: docs
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
+	tools/check-js.sh
 
 docs:
 	@PYTHON="$(PYTHON)" tools/install.sh dev

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,14 @@ def _complete(app: Flask) -> None:
 
 def _own_secret(path: Path) -> str:
     """Return the secret of this copy of the demo, made by whichever process comes first."""
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    if not path.exists():
+        mine = path.with_name(f"{path.name}.{os.getpid()}")
+        with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
-    except FileExistsError:
-        pass
+        # A link appears with its whole content, so that no other process reads an empty secret.
+        with suppress(FileExistsError):
+            os.link(mine, path)
+        mine.unlink()
     return path.read_text()
 
 

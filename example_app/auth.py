@@ -9,6 +9,7 @@ from flask import Flask
 from flask import abort
 from flask import flash
 from flask import g
+from flask import has_request_context
 from flask import redirect
 from flask import render_template
 from flask import request
@@ -22,22 +23,35 @@ from .models import User
 
 blueprint = Blueprint("auth", __name__)
 
-OPEN_ENDPOINTS = frozenset({"auth.login", "auth.enter", "pages.about", "static"})
+OPEN_ENDPOINTS = frozenset({"auth.login", "auth.enter", "pages.about", "static", "instruct_live.socket"})
+"""The socket asks for itself who listens, and closes with a code that tells the page not to come back."""
 
 
 def init_app(app: Flask) -> None:
-    """Know the person in every request, and send strangers to the door."""
+    """Send strangers to the door, and tell every template who is signed in."""
     app.register_blueprint(blueprint)
-    app.before_request(_know_the_person)
+    app.before_request(_ask_strangers_in)
+    app.add_template_global(current_user)
 
 
-def _know_the_person() -> Response | None:
-    key = session.get("user_id")
-    g.user = db.session.get(User, key) if isinstance(key, int) else None
+def current_user() -> User | None:
+    """Return who is signed in.
+
+    Read from the session and not by a ``before_request`` function, so that it also holds for the live socket, whose
+    viewer is asked for long after the request that opened it.
+    """
+    if "user" not in g:
+        key = session.get("user_id") if has_request_context() else None
+        g.user = db.session.get(User, key) if isinstance(key, int) else None
+    user: User | None = g.user
+    return user
+
+
+def _ask_strangers_in() -> Response | None:
     endpoint = request.endpoint
-    if g.user is not None or endpoint is None or endpoint in OPEN_ENDPOINTS or _is_asset(endpoint):
+    if current_user() is not None or endpoint is None or endpoint in OPEN_ENDPOINTS or _is_asset(endpoint):
         return None
-    if request.method != "GET" or endpoint.startswith("instruct"):
+    if request.method not in ("GET", "HEAD") or endpoint.startswith("instruct"):
         abort(401)
     return redirect(url_for("auth.login", next=request.full_path.rstrip("?")))
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from flask import g
-
 from flask_instruct import AiResponseHandler
 from flask_instruct import Instruct
 
-from .models import User
+from .auth import current_user
 
 instruct = Instruct()
-
-
-@instruct.actor
-def current_user() -> User | None:
-    user: User | None = g.get("user")
-    return user
+instruct.actor(current_user)
 
 
 @instruct.authorize

@@ -31,7 +31,7 @@ class Editor:
     run_id: str | None = None
 
 
-class User(db.Model):  # type: ignore[name-defined]  # Flask-SQLAlchemy makes the base class at run time
+class User(db.Model):  # type: ignore[name-defined,misc]  # Flask-SQLAlchemy makes the base class at run time
     """A person who can be picked at the door. ``role`` is ``lead`` or ``author``."""
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -44,7 +44,7 @@ class User(db.Model):  # type: ignore[name-defined]  # Flask-SQLAlchemy makes th
         return Editor(self.name, user_id=self.id)
 
 
-class Assessment(db.Model):  # type: ignore[name-defined]
+class Assessment(db.Model):  # type: ignore[name-defined,misc]
     """A piece of work that students hand in: what to do, how it is marked, and the talk about it."""
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -100,7 +100,7 @@ class Assessment(db.Model):  # type: ignore[name-defined]
         return next((comment for comment in self.comments if comment.id == key), None)
 
 
-class Criterion(db.Model):  # type: ignore[name-defined]
+class Criterion(db.Model):  # type: ignore[name-defined,misc]
     """One thing that is marked, with its weight in percent; ``position`` counts from 1."""
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -127,7 +127,7 @@ class Criterion(db.Model):  # type: ignore[name-defined]
         return _version(self.name, str(self.weight), self.description, self.levels_text)
 
 
-class Level(db.Model):  # type: ignore[name-defined]
+class Level(db.Model):  # type: ignore[name-defined,misc]
     """One level of a criterion, best first: its name and how such work looks."""
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -139,7 +139,7 @@ class Level(db.Model):  # type: ignore[name-defined]
     criterion: Mapped[Criterion] = relationship(back_populates="levels")
 
 
-class Comment(db.Model):  # type: ignore[name-defined]
+class Comment(db.Model):  # type: ignore[name-defined,misc]
     """A comment or a reply to one; replies have no replies. ``run_id`` is set where the AI wrote it."""
 
     id: Mapped[int] = mapped_column(primary_key=True)

@@ -48,6 +48,9 @@ OutcomeKind = Literal[
 ]
 """How a call ended. ``interrupted``: it was never run to its end, and nothing tells whether it will be."""
 
+_NAME_CHARS = 80
+"""Characters of a name that a model made up which are repeated to anyone."""
+
 KNOWN_FAILURES = {
     "flask_instruct.errors.RecordGone": "the record no longer exists",
     "sqlalchemy.exc.DataError": "the database refused a value that does not fit its column",
@@ -127,9 +130,10 @@ def failure(name: str, exception: Exception, arguments: JsonObject | None = None
 
     A :class:`ToolError` is told word for word. Of anything else the model learns no internals; it is logged.
     """
+    name = clean_text(name[:_NAME_CHARS])
     if isinstance(exception, ToolError):
         return ToolOutcome(clean_text(str(exception)) or f"{name} failed.", "tool_error", exception, arguments)
-    logger.error("Tool %s failed", _shown(name), exc_info=exception)
+    logger.error("Tool %s failed", name, exc_info=exception)
     for cls in type(exception).__mro__:
         if reason := KNOWN_FAILURES.get(f"{cls.__module__}.{cls.__qualname__}"):
             return ToolOutcome(f"{name} failed: {reason}.", "tool_error", exception, arguments)
@@ -163,17 +167,14 @@ def _admit(
     except InvalidArguments as refusal:
         return ToolOutcome(str(refusal), "invalid_arguments", refusal, given)
     except Exception as exception:
-        return failure(_shown(call.name), exception, given)
+        return failure(call.name, exception, given)
 
 
 def _unknown(name: str, available: list[str]) -> ToolOutcome:
     told = f"Available tools: {', '.join(available)}." if available else "No tools are available."
-    refusal = ToolError(f"Tool {_shown(name)} is not available. {told}")
+    shown = json.dumps(clean_text(name[:_NAME_CHARS]), ensure_ascii=False)
+    refusal = ToolError(f"Tool {shown} is not available. {told}")
     return ToolOutcome(str(refusal), "unknown_tool", refusal)
-
-
-def _shown(name: str) -> str:
-    return json.dumps(name[:80], ensure_ascii=False)
 
 
 def _allowed(handler: AiResponseHandler, tool: type[Tool], arguments: JsonObject, actor: object) -> bool:
@@ -195,6 +196,9 @@ def _limited(handler: AiResponseHandler, context: ToolContext, tool: type[Tool],
         limit.passed = True
     except Exception as exception:
         outcome = failure(tool.identifier, exception, checked.arguments)
+    except BaseExceptionGroup:  # what a task group makes of the interruption of one of its tasks
+        if not limit.passed:
+            raise
     if limit.outer is not None:
         raise limit.outer
     if limit.passed:
@@ -213,9 +217,11 @@ def _told(value: object, arguments: JsonObject) -> ToolOutcome:
 def _complete(value: object, seconds: float) -> object:
     if not inspect.iscoroutine(value):
         return value
+    limited = _awaited(value, seconds)
     try:
-        return asyncio.run(_awaited(value, seconds))
-    finally:
+        return asyncio.run(limited)
+    finally:  # where a loop is running already, neither was awaited
+        limited.close()
         value.close()
 
 

@@ -28,7 +28,12 @@ def worker(script: ScriptInfo, concurrency: int) -> None:
     with _plain_errors():
         from .runs.worker import work
 
-        work(script.load_app(), concurrency=concurrency)
+        app = script.load_app()
+        if "instruct" not in app.extensions:
+            raise ConfigurationError(f"The app {app.name} does not use Flask-Instruct: call instruct.init_app(app).")
+        app.extensions["instruct"].redis_url()
+        click.echo(f"Working on runs of {app.name}, {concurrency} at a time.")
+        work(app, concurrency=concurrency)
 
 
 @instruct.command("dev", with_appcontext=False)

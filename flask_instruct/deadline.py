@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from .errors import ToolTimeout
 
@@ -61,14 +62,15 @@ class _Alarm:
         self.limit = limit
         self.armed = True
         self.started = time.monotonic()
-        self.outer_handler = signal.getsignal(signal.SIGALRM)
+        self.outer_handler: Any = signal.getsignal(signal.SIGALRM)
         self.outer_delay, self.outer_interval = signal.getitimer(signal.ITIMER_REAL)
         self.outer_waits = self.outer_delay > 0
+        # The system's own action for an alarm is left until the block has ended.
+        self.outer_strikes = self.outer_waits and callable(self.outer_handler)
 
     def start(self) -> None:
         signal.signal(signal.SIGALRM, self._strike)
-        first = min(self.limit.seconds, self.outer_delay) if self.outer_waits else self.limit.seconds
-        signal.setitimer(signal.ITIMER_REAL, first, INSISTENCE)
+        self._wait()
 
     def stop(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -77,24 +79,27 @@ class _Alarm:
             remaining = max(self.outer_delay - self._elapsed(), _TICK)
             signal.setitimer(signal.ITIMER_REAL, remaining, self.outer_interval)
 
+    def _wait(self) -> None:
+        due = min(self.limit.seconds, self.outer_delay) if self.outer_strikes else self.limit.seconds
+        signal.setitimer(signal.ITIMER_REAL, max(due - self._elapsed(), _TICK), INSISTENCE)
+
     def _elapsed(self) -> float:
         return time.monotonic() - self.started
 
     def _strike(self, signum: int, frame: FrameType | None) -> None:
         if not self.armed:
             return
-        if self.outer_waits and self._elapsed() >= self.outer_delay - _TICK:
+        if self.outer_strikes and self._elapsed() >= self.outer_delay - _TICK:
             self._strike_for_outer(signum, frame)
         if self._elapsed() >= self.limit.seconds - _TICK:
             self.limit.passed = True
             raise ToolTimeout(f"the limit of {self.limit.seconds:g} seconds was met")
-        signal.setitimer(signal.ITIMER_REAL, self.limit.seconds - self._elapsed(), INSISTENCE)
+        self._wait()
 
     def _strike_for_outer(self, signum: int, frame: FrameType | None) -> None:
-        if not callable(self.outer_handler):  # the system's own action, which follows when the block has ended
-            return
-        self.outer_waits = self.outer_interval > 0
+        self.outer_waits = self.outer_strikes = self.outer_interval > 0
         self.outer_delay = self._elapsed() + self.outer_interval
+        self._wait()
         try:
             self.outer_handler(signum, frame)
         except BaseException as exception:

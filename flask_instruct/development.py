@@ -36,16 +36,6 @@ KIND = 4.0
 LONGEST_PAUSE = 10.0
 """Most seconds before a child that keeps dying is started again."""
 
-# Linux ends these when their parent is killed: they would hold the port, and work on runs, without anybody seeing it.
-FLASK = """
-import signal, sys
-if sys.platform == "linux":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-from flask.cli import main
-main()
-"""
-
 
 class Development:
     """Everything that an app needs on a developer's machine, until Ctrl-C."""
@@ -248,7 +238,7 @@ def _flask_command(script: ScriptInfo) -> list[str]:
     if script.create_app is not None:
         return [sys.executable, sys.argv[0]]
     app = ["--app", script.app_import_path] if script.app_import_path else []
-    return [sys.executable, "-c", FLASK, *app]
+    return [sys.executable, "-m", "flask_instruct", str(os.getpid()), *app]
 
 
 def _refuse_port_in_use(port: int) -> None:

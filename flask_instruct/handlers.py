@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 from collections.abc import Sequence
+from functools import cached_property
 from types import FunctionType
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -51,9 +52,9 @@ class AiResponseHandler(HandlerBroadcasts):
     :raises DeclarationError: at class definition, for a wrong tool or name; says which class and which tool.
     """
 
-    _model: ClassVar[type | None] = None
-    _name: ClassVar[str] = ""
-    _toolbox: ClassVar[Toolbox] = Toolbox({}, (), ())
+    _instruct_model: ClassVar[type | None] = None
+    _instruct_name: ClassVar[str] = ""
+    _instruct_toolbox: ClassVar[Toolbox] = Toolbox({}, (), ())
 
     call: ToolContext | None = None
     """The call that is being run, inside a tool."""
@@ -65,11 +66,10 @@ class AiResponseHandler(HandlerBroadcasts):
         if record is not None:
             if not (isinstance(record, type) and hasattr(record, "__mapper__")):
                 raise DeclarationError(f"{cls.__qualname__}: record must be a mapped class, not {record!r}.")
-            cls._model = record
-        if "call" in vars(cls) or "call" in vars(cls).get("__annotations__", {}):
-            raise DeclarationError(f"{cls.__qualname__}.call would replace AiResponseHandler.call, the running call.")
-        cls._toolbox = gather(cls, attached=_take_attached(cls), base=AiResponseHandler)
-        cls._name = cls.__name__ if name is None else name
+            cls._instruct_model = record
+        _refuse_replacement(cls)
+        cls._instruct_toolbox = gather(cls, attached=_take_attached(cls), base=AiResponseHandler)
+        cls._instruct_name = cls.__name__ if name is None else name
         _register(cls, aliases)
 
     def __init__(self, record: Any = None, **values: Any) -> None:
@@ -77,7 +77,7 @@ class AiResponseHandler(HandlerBroadcasts):
 
         :raises HandlerError: for a record of another class.
         """
-        model = type(self)._model
+        model = type(self)._instruct_model
         if model is None:  # a mapped or plain class: its own base decides
             super().__init__(*(() if record is None else (record,)), **values)
             return
@@ -85,7 +85,7 @@ class AiResponseHandler(HandlerBroadcasts):
             record = record._get_current_object()
         if record is not None and not isinstance(record, model):
             raise HandlerError(f"{type(self).__name__} is made for a {model.__name__}, not a {type(record).__name__}.")
-        self._given = record
+        self._instruct_given = record
         super().__init__(**values)
 
     @property
@@ -94,10 +94,10 @@ class AiResponseHandler(HandlerBroadcasts):
 
         :raises RecordGone: when it was deleted.
         """
-        model = type(self)._model
+        model = type(self)._instruct_model
         if model is None:
             return self
-        given = self._subject()
+        given = self._instruct_subject()
         identity = sa.inspect(given).identity
         return given if identity is None else _load(model, identity)
 
@@ -110,12 +110,12 @@ class AiResponseHandler(HandlerBroadcasts):
 
             What is not in this list cannot be called.
             """
-            return list(type(self)._toolbox.tools)
+            return list(type(self)._instruct_toolbox.tools)
 
     @classmethod
     def ai_tools_specifications(cls) -> list[JsonObject]:
         """Return all tools of the class as ``{"type": "function", "function": {name, description, parameters}}``."""
-        return [_specification(tool) for tool in cls._toolbox.tools]
+        return [_specification(tool) for tool in cls._instruct_toolbox.tools]
 
     def ai_tools_definitions(self) -> list[JsonObject]:
         """Return what :meth:`ai_tools` offers, in the form of :meth:`ai_tools_specifications`."""
@@ -134,28 +134,28 @@ class AiResponseHandler(HandlerBroadcasts):
 
     def handle_ai_finish(self, reason: str) -> None:
         """Hear, once, that the model is done; ``reason`` as in :data:`flask_instruct.events.FinishReason`."""
-        logger.debug("%s finished: %s", self._label(), reason)
+        logger.debug("%s finished: %s", self._instruct_label(), reason)
 
     def handle_ai_error(self, exception: BaseException) -> None:
         """Hear, once, why the run failed."""
         # Ours to read, with what is to be set; other errors may quote prompts and keys.
         told = f": {exception}" if isinstance(exception, ConfigurationError) else ""
-        logger.error("%s failed: %s%s", self._label(), type(exception).__name__, told)
+        logger.error("%s failed: %s%s", self._instruct_label(), type(exception).__name__, told)
 
     def handle_tool_error(self, tool_name: str, exception: BaseException, arguments: JsonObject) -> None:
         """Hear that a call did not succeed; the model has been told.
 
         :param arguments: the checked values, or what could be read of refused ones.
         """
-        logger.warning("%s: tool %r did not succeed: %s", self._label(), tool_name, type(exception).__name__)
+        logger.warning("%s: tool %r did not succeed: %s", self._instruct_label(), tool_name, type(exception).__name__)
 
     def handle_unknown_tool(self, tool_name: str) -> None:
         """Hear that the model called something that is not offered."""
-        logger.warning("%s was asked for a tool it does not offer: %r", self._label(), tool_name[:80])
+        logger.warning("%s was asked for a tool it does not offer: %r", self._instruct_label(), tool_name[:80])
 
     def handle_limit(self, limit: str) -> None:
         """Hear, once, which limit ended the run, as in :class:`flask_instruct.events.LimitReached`."""
-        logger.warning("%s reached the limit of %s", self._label(), limit)
+        logger.warning("%s reached the limit of %s", self._instruct_label(), limit)
 
     def handle_undo(self, calls: Sequence[Any]) -> None:
         """Hear which calls a person has undone."""
@@ -173,26 +173,26 @@ class AiResponseHandler(HandlerBroadcasts):
                     f"{cls.__name__} cannot be found again by a worker: give it record=Model, or an id and a "
                     "classmethod find(id)."
                 )
-            return write_gid(cls._name, key, typed=False)
-        subject = self._subject()
+            return write_gid(cls._instruct_name, key, typed=False)
+        subject = self._instruct_subject()
         identity = sa.inspect(subject).identity
         if identity is None:
             raise HandlerError(f"This {type(subject).__name__} has no key yet: commit or flush the session first.")
-        return write_gid(cls._name, tuple(identity), typed=True)
+        return write_gid(cls._instruct_name, tuple(identity), typed=True)
 
-    def _subject(self) -> Any:
-        if type(self)._model is None:
+    def _instruct_subject(self) -> Any:
+        if type(self)._instruct_model is None:
             return self
-        given = getattr(self, "_given", None)
+        given = getattr(self, "_instruct_given", None)
         if given is None:
             raise HandlerError(f"This {type(self).__name__} was made without a record: {type(self).__name__}(record).")
         return given
 
-    def _label(self) -> str:
+    def _instruct_label(self) -> str:
         try:
             return self.to_gid()
         except HandlerError:
-            return type(self)._name
+            return type(self)._instruct_name
 
 
 def locate(gid: str) -> AiResponseHandler:
@@ -225,6 +225,19 @@ def registered() -> Mapping[str, type[AiResponseHandler]]:
     return MappingProxyType(_registry)
 
 
+_MAY_REPLACE: Mapping[str, tuple[type, ...]] = {"call": (), "record": (property, cached_property)}
+"""What the package itself reads from a handler, and what an app may put in its place: never a column."""
+
+
+def _refuse_replacement(cls: type[AiResponseHandler]) -> None:
+    for name, kinds in _MAY_REPLACE.items():
+        declared = name in vars(cls) or name in vars(cls).get("__annotations__", {})
+        if declared and not isinstance(vars(cls).get(name), kinds):
+            raise DeclarationError(
+                f"{cls.__qualname__}.{name} would replace AiResponseHandler.{name}: name it otherwise."
+            )
+
+
 def _take_attached(cls: type[AiResponseHandler]) -> object:
     for base in cls.__mro__[1:]:
         if isinstance(vars(base).get("ai_tools"), list | tuple):
@@ -243,7 +256,7 @@ def _take_attached(cls: type[AiResponseHandler]) -> object:
 def _register(cls: type[AiResponseHandler], aliases: Sequence[str]) -> None:
     if isinstance(aliases, str):
         raise DeclarationError(f"{cls.__qualname__}: aliases must be a list of names.")
-    names = (cls._name, *aliases)
+    names = (cls._instruct_name, *aliases)
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w.:-]{0,99}", name):
             raise DeclarationError(f"{cls.__qualname__}: {name!r} is no name for a handler: letters, digits, _ . : -")
@@ -270,7 +283,7 @@ def _specification(tool: type[Tool]) -> JsonObject:
 
 def _mapped(cls: type[AiResponseHandler]) -> type | None:
     """Return the mapped class that the handler is for, which may be the handler's own; ``None`` for a plain one."""
-    return cls._model or (cls if hasattr(cls, "__mapper__") else None)
+    return cls._instruct_model or (cls if hasattr(cls, "__mapper__") else None)
 
 
 def _load(model: type, identity: tuple[Any, ...]) -> Any:

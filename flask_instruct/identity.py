@@ -32,7 +32,7 @@ def write_gid(name: str, key: object, *, typed: bool) -> str:
     :param typed: whether who reads it knows the key's types (columns do); otherwise the text tells them.
     :raises HandlerError: for a key of another type.
     """
-    parts = key if isinstance(key, tuple | list) else (key,)
+    parts = key if isinstance(key, tuple) and key else (key,)
     return f"{SCHEME}{quote(name, safe='')}/" + "/".join(_write(part, name, typed) for part in parts)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from types import FrameType
 from types import FunctionType
 from types import UnionType
 from typing import Annotated
@@ -108,7 +109,7 @@ def _docstring(documented: object) -> dict[str, str]:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:
         return {"": text}
-    texts = {"": parsed.description or ""}
+    texts = {"": (parsed.description or "").strip()}
     for entry in parsed.params:
         texts[entry.arg_name.lstrip("*")] = " ".join((entry.description or "").split())
     return texts
@@ -118,11 +119,11 @@ def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the local names around a function that is being defined, as an app factory or a test has them."""
     scope = getattr(function, "__globals__", {})
     spaces: list[Mapping[str, Any]] = []
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals is scope and frame.f_locals is not scope:
             spaces.append(dict(frame.f_locals))
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return {name: value for space in reversed(spaces) for name, value in space.items()}
 
 

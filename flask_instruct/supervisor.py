@@ -29,6 +29,9 @@ POLL = 0.2
 GRACE = 2.0
 """Seconds without a user before the server is stopped: a process that reloads is back within them."""
 
+PATIENCE = 2.0
+"""Seconds in which users that are just being ended may let go, for one who waits to be the last."""
+
 START_TIMEOUT = 15.0
 MAX_MEMORY = "256mb"
 
@@ -77,9 +80,7 @@ def main(folder: Path, socket_path: Path, binary: str) -> int:
     """
     place = Place(folder)
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _try_lock(lock):
         return LOST
     heard, said = os.pipe()
     if os.fork():
@@ -135,9 +136,7 @@ class Users:
         self._last_seen = time.monotonic()
 
     def gone(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _try_lock(self._file):
             self._last_seen = time.monotonic()
             return False
         if time.monotonic() - self._last_seen > GRACE:
@@ -233,21 +232,28 @@ def end_if_unused(place: Place, timeout: float) -> None:
     """End the server of a place now, unless somebody uses it; return when it has ended, or after the timeout."""
     users = os.open(place.users, os.O_RDWR | os.O_CREAT, 0o600)
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    unused = False
     try:
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while not _try_lock(lock) and time.monotonic() - began < timeout:
+            unused = unused or _try_lock(users)
+            if unused:
+                with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                    os.kill(int(place.pid.read_text()), signal.SIGTERM)
+            elif time.monotonic() - began > PATIENCE:
                 return
-            except BlockingIOError:
-                os.kill(int(place.pid.read_text()), signal.SIGTERM)
-                time.sleep(0.05)
-    except (BlockingIOError, ProcessLookupError, FileNotFoundError):
-        return
+            time.sleep(0.05)
     finally:
         os.close(lock)
         os.close(users)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def answers(socket_path: Path, command: str = "PING") -> bool:

@@ -41,14 +41,16 @@ _IDENTIFIER = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 class Tool:
     """Inherit to write a tool that several handlers share; attach it with ``ai_tools = [ThisTool]``.
 
-    Parameters come from the types and docstring of :meth:`call`, or from a pydantic model in ``params``. A
-    subclass without ``call``, description and identifier is a base for others and no tool yet.
+    Parameters come from the types and docstring of :meth:`call`, or from a pydantic model in ``params``, which
+    ``call`` takes whole as its one parameter, or by field; what that model does not name is refused. A subclass
+    without ``call``, description and identifier is a base for others and no tool yet.
     """
 
     description: ClassVar[str] = ""
     """What it does, for the model; default: the docstring of ``call``, else of the class."""
     identifier: ClassVar[str] = ""
-    """Its name for the model; default: the class name in snake case."""
+    """Its name for the model; default: the class name in snake case. ``name`` is another word for it."""
+    name: ClassVar[str] = ""
     kind: ClassVar[str] = "tool"
     """A word to group tools by."""
     timeout: ClassVar[float] = DEFAULT_TIMEOUT
@@ -83,8 +85,7 @@ class Tool:
             return
         if not inspect.isfunction(call):
             raise DeclarationError(f"Tool {cls.__qualname__}: call must be a plain method.")
-        if "identifier" not in own:
-            cls.identifier = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+        cls.name = cls.identifier = own.get("identifier", own.get("name", _snake_case(cls.__name__)))
         if "description" not in own:
             cls.description = describe(own.get("call")) or describe(cls) or cls.description
         made = parameters or _parameters_of(cls, call)
@@ -153,6 +154,10 @@ class Tool:
         if cls._parameters is None:
             raise DeclarationError(f"{cls.__qualname__} is a base for tools and no tool: it has no method call.")
         return cls._parameters
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def _parameters_of(cls: type[Tool], call: Callable[..., object]) -> Parameters:

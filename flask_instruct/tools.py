@@ -28,8 +28,10 @@ from .calls import run_tool
 from .calls import settle
 from .errors import DeclarationError
 from .results import render_result
+from .schema import Parameters
 from .schema import from_signature
 from .schema import refuse_disagreement
+from .signature import Signature
 from .signature import read_signature
 from .tool import DEFAULT_TIMEOUT
 from .tool import Tool
@@ -51,6 +53,9 @@ __all__ = [
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+TOOLBOX = "_instruct_toolbox"
+"""The attribute of a handler class that holds its :class:`Toolbox`; such names meet no column of a model."""
 
 _MARK = "__ai_tool__"
 _BESIDE = "__ai_tools_beside__"
@@ -183,7 +188,7 @@ def ai_tools_from(source: type | ModuleType) -> list[type[Tool]]:
     if isinstance(source, ModuleType):
         tools = list(_in_module(source))
     elif isinstance(source, type) and not issubclass(source, Tool):
-        box = vars(source).get("_toolbox") or gather(source)
+        box = vars(source).get(TOOLBOX) or gather(source)
         tools = list(box.tools)
     if not tools:
         raise DeclarationError(
@@ -217,29 +222,38 @@ def _declaration(value: object) -> Declaration | None:
 def _methods(cls: type) -> dict[str, _Method]:
     found: dict[str, _Method] = {}
     for base in reversed(cls.__mro__):
-        beside = dict(vars(base).get(_BESIDE, {}))
+        beside: dict[str, Declaration] = vars(base).get(_BESIDE, {})
         for attribute, value in vars(base).items():
             where = f"{base.__qualname__}.{attribute}"
-            wrapped = getattr(value, _WRAPPERS.get(type(value), ""), None)
-            if _declaration(wrapped):
-                raise DeclarationError(f"Tool {where} must be a plain method, not a {type(value).__name__}.")
-            declaration = beside.pop(attribute, None) or _declaration(value)
-            if declaration and not isinstance(value, FunctionType):
-                raise DeclarationError(f"Tool {where} is declared, but it is no method.")
+            declaration = _declared_here(value, beside.get(attribute), where)
             if declaration:
-                found[attribute] = _Method(attribute, declaration, value, value)
+                found[attribute] = _method(attribute, declaration, value, where)
             elif attribute in found and value is None:
                 del found[attribute]
             elif attribute in found and isinstance(value, FunctionType):
                 found[attribute] = replace(found[attribute], body=value)
             elif attribute in found:
                 raise DeclarationError(f"{where} replaces the tool {attribute!r} by something that is no method.")
-        for attribute, declaration in beside.items():
-            inherited = inspect.getattr_static(base, attribute, None)
-            if not isinstance(inherited, FunctionType):
-                raise DeclarationError(f"{base.__qualname__} declares the tool {attribute!r}, but has no such method.")
-            found[attribute] = _Method(attribute, declaration, inherited, inherited)
+        for attribute in [name for name in beside if name not in vars(base)]:
+            value = inspect.getattr_static(base, attribute, None)
+            found[attribute] = _method(attribute, beside[attribute], value, f"{base.__qualname__}.{attribute}")
     return found
+
+
+def _declared_here(value: object, beside: Declaration | None, where: str) -> Declaration | None:
+    marked = _declaration(value)
+    if marked and beside:
+        raise DeclarationError(f"Tool {where} is declared twice.")
+    wrapped = getattr(value, _WRAPPERS.get(type(value), ""), None)
+    if _declaration(wrapped):
+        raise DeclarationError(f"Tool {where} must be a plain method, not a {type(value).__name__}.")
+    return marked or beside
+
+
+def _method(attribute: str, declaration: Declaration, value: object, where: str) -> _Method:
+    if not isinstance(value, FunctionType):
+        raise DeclarationError(f"Tool {where} is declared by name, but there is no such method.")
+    return _Method(attribute, declaration, value, value)
 
 
 def _made(method: _Method, owner: str) -> type[Tool]:
@@ -250,15 +264,7 @@ def _made(method: _Method, owner: str) -> type[Tool]:
     declaration, declared, body = method.declaration, method.declared, method.body
     where = f"Tool {owner}.{method.attribute}"
     signature = read_signature(declared, where, typed=declaration.parameters is None)
-    if declaration.parameters is None:
-        parameters = from_signature(signature, where)
-        names = [parameter.name for parameter in signature.parameters]
-        always = [parameter.name for parameter in signature.parameters if not parameter.defaulted]
-    else:
-        parameters = from_schema(declaration.parameters, signature, where)
-        names, always = list(parameters.schema["properties"]), parameters.schema.get("required", [])
-    if body is not declared:
-        refuse_disagreement(read_signature(body, where, typed=False), names, always, where)
+    parameters = _parameters(signature, method, where)
 
     def call(self: Tool, /, **arguments: Any) -> object:
         return body(self.handler, **arguments)
@@ -281,20 +287,35 @@ def _made(method: _Method, owner: str) -> type[Tool]:
     return tool
 
 
+def _parameters(signature: Signature, method: _Method, where: str) -> Parameters:
+    written = method.declaration.parameters
+    if written is None:
+        parameters = from_signature(signature, where)
+        names = [parameter.name for parameter in signature.parameters]
+        always = [parameter.name for parameter in signature.parameters if not parameter.defaulted]
+    else:
+        parameters = from_schema(written, signature, where)
+        names, always = list(parameters.schema["properties"]), parameters.schema.get("required", [])
+    if method.body is not method.declared:
+        refuse_disagreement(read_signature(method.body, where, typed=False), names, always, where)
+    return parameters
+
+
 def _tool_classes(cls: type, own: object) -> tuple[type[Tool], ...]:
     if not isinstance(own, list | tuple):
         raise DeclarationError(f"{cls.__qualname__}.ai_tools must be a list of tool classes, or a method.")
     for tool in own:
         if not (isinstance(tool, type) and issubclass(tool, Tool)):
             raise DeclarationError(f"{cls.__qualname__}.ai_tools has {tool!r}, which is no tool class.")
-        tool.validate_as_tool()
+        if not tool.is_tool():
+            raise DeclarationError(f"{cls.__qualname__}.ai_tools has {tool.__qualname__}, which lacks a method call.")
     if len(set(own)) < len(own):
         raise DeclarationError(f"{cls.__qualname__}.ai_tools names a tool class twice.")
     return tuple(own)
 
 
 def _attached(cls: type, own: tuple[type[Tool], ...]) -> tuple[type[Tool], ...]:
-    lists = [box.own for base in reversed(cls.__mro__[1:]) if (box := vars(base).get("_toolbox"))]
+    lists = [box.own for base in reversed(cls.__mro__[1:]) if (box := vars(base).get(TOOLBOX))]
     result: list[type[Tool]] = []
     for tool in [tool for tools in (*lists, own) for tool in tools]:
         refined = [place for place, old in enumerate(result) if _refines(tool, old)]

@@ -76,4 +76,3 @@ def on_commit(session: Session | scoped_session[Any], function: Function) -> Non
     if commits is None:
         commits = session.info[_KEY] = _Commits(session)
     commits.waiting.append(_Waiting(transaction, function))
-

@@ -66,6 +66,8 @@ def from_schema(parameters: object, signature: Signature, where: str) -> Paramet
     properties = schema.setdefault("properties", {})
     if schema.get("patternProperties") or schema.get("additionalProperties", False) is not False:
         raise DeclarationError(f"{where}: parameters must name every property; a tool gets only what it declares.")
+    if unnamed := sorted(set(schema.get("required", ())) - set(properties)):
+        raise DeclarationError(f"{where}: parameters requires {', '.join(unnamed)}, but has no such property.")
     _refuse_far_references(schema, where)
     refuse_disagreement(signature, properties, schema.get("required", ()), where)
     make: Any = extend

@@ -102,6 +102,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., support.Process]]:
     yield start
     for process in reversed(started):
         process.stop()
+        # Shown by pytest where the test failed.
+        print(f"--- {process.popen.args!r}\n{process.output}")
 
 
 @pytest.fixture
@@ -114,7 +116,8 @@ def serve() -> Iterator[Callable[..., str]]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A headless Chromium."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    # The headless shell opens a page with a third of the work: the whole browser draws a window for each.
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     executable = next((found for name in names if (found := shutil.which(name))), None)
     with sync_playwright() as playwright:
         if executable is None and not Path(playwright.chromium.executable_path).exists():

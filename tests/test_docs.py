@@ -9,9 +9,18 @@ import textwrap
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from flask_sqlalchemy import SQLAlchemy
 
+from flask_instruct import AiResponseHandler
+from flask_instruct import Prompt
+from flask_instruct import ai_tool
+from flask_instruct import gen
+from flask_instruct.adapters.scripted import Say
+from flask_instruct.adapters.scripted import Use
+from flask_instruct.adapters.scripted import register_script
 from flask_instruct.config import Config
 
 ROOT = Path(__file__).parent.parent
@@ -26,14 +35,39 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_on_a_page_compiles_and_its_imports_exist(page: Path) -> None:
-    for language, code in FENCE.findall(page.read_text()):
-        if language != "python":
-            continue
+    for code in code_of(name_of(page)):
         for node in ast.walk(ast.parse(textwrap.dedent(code))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("flask_instruct"):
                 module = importlib.import_module(node.module or "")
                 missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
                 assert not missing, f"{node.module} has no {missing}"
+
+
+def test_the_handlers_on_their_page_can_be_defined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flask_instruct.handlers._registry", {})
+    db = SQLAlchemy()
+
+    class Note(db.Model):  # type: ignore[name-defined,misc]
+        id = db.Column(db.Integer, primary_key=True)
+
+    class Other(AiResponseHandler, record=Note):
+        @ai_tool
+        def look(self) -> str:
+            """Look at it."""
+            return "seen"
+
+    names = {"__name__": "handlers page", "Note": Note, "Category": Note, "OtherHandlerOrModule": Other}
+    defined = [run(code, names)["NoteEditor"] for code in code_of("docs/handlers.md") if code.startswith("from")]
+    offered = [{tool["function"]["name"] for tool in handler.ai_tools_specifications()} for handler in defined]
+    assert offered == [{"rewrite"}, {"rename", "colour", "pin"}, {"create_category", "look"}]
+
+
+def test_the_events_on_the_prompts_page_are_given_off(capsys: pytest.CaptureFixture[str]) -> None:
+    register_script("weather", [[Say("Let me look. "), Use("weather")], [Say("Sunny.")]])
+    weather = {"name": "weather", "description": "Tell it", "parameters": {"type": "object", "properties": {}}}
+    prompt = Prompt().user("How is it?") + gen("scripted:weather", tools=[{"type": "function", "function": weather}])
+    run(code_of("docs/prompt.md")[1], {"prompt": prompt})
+    assert capsys.readouterr().out == "Let me look. Sunny."
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -56,3 +90,13 @@ def test_every_setting_has_a_line_of_documentation() -> None:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr)
     }
     assert documented == {field.name for field in fields(Config)}
+
+
+def code_of(page: str) -> list[str]:
+    return [code for language, code in FENCE.findall((ROOT / page).read_text()) if language == "python"]
+
+
+def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
+    defined = dict(names)
+    exec(code, defined)
+    return defined

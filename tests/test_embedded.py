@@ -218,9 +218,7 @@ def test_an_instance_folder_that_cannot_be_made_is_named(app: Flask, instance: P
         embedded_url(app)
 
 
-def test_a_temporary_folder_open_to_others_is_refused(
-    app: Flask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_temporary_folder_open_to_others_is_refused(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as short:
         monkeypatch.setattr("tempfile.tempdir", short)
         folder = Path(short) / f"flask-instruct-{os.getuid()}"

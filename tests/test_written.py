@@ -144,6 +144,7 @@ def with_property(**schema: object) -> dict[str, object]:
         ({"type": "object", "properties": {"other": {}}}, "no parameter other"),
         ({"type": "object", "properties": {"text": {}}}, "needs text, which its schema does not require"),
         ({"type": "object"}, "needs text"),
+        ({**with_property(), "required": ["text", "other"]}, "requires other, but has no such property"),
     ],
 )
 def test_a_bad_schema_fails_where_it_is_declared(schema: object, why: str) -> None:

@@ -182,7 +182,12 @@ def _handler_of(wire: WireServer) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("content-length", 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             seen = Seen(self.path, headers, json.loads(self.rfile.read(length) or b"{}"))
-            reply = wire.answer(seen)
+            try:
+                reply = wire.answer(seen)
+            except Exception as error:
+                # A story that fails must be seen to fail, and not look like a line that was cut.
+                text = json.dumps({"error": {"message": f"the story failed: {error!r}"}})
+                reply = Reply(text, status=500, content_type="application/json")
             if reply.cut_after == 0:
                 self.close_connection = True
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from flask_instruct.adapters.scripted import Fail
@@ -168,7 +169,17 @@ def read_openai(body: dict[str, Any]) -> ModelRequest:
         texts = (Text(content),) if content else ()
         messages.append(Message("system" if role == "developer" else role, (*texts, *calls)))
     tools = tuple(ToolSpec.from_json(tool) for tool in body.get("tools", ()))
-    return ModelRequest(body["model"], tuple(messages), tools, body.get("tool_choice", "auto"))
+    return ModelRequest(body["model"], _named(messages), tools, body.get("tool_choice", "auto"))
+
+
+def _named(messages: list[Message]) -> tuple[Message, ...]:
+    """Give each result the name of its tool, which neither protocol repeats."""
+    names = {call.id: call.name for message in messages for call in message.calls}
+
+    def named(part: Part) -> Part:
+        return replace(part, name=names.get(part.call_id, "")) if isinstance(part, ToolResult) else part
+
+    return tuple(replace(message, parts=tuple(map(named, message.parts))) for message in messages)
 
 
 # --- Anthropic Messages --------------------------------------------------------------------------------------------
@@ -265,7 +276,7 @@ def read_anthropic(body: dict[str, Any]) -> ModelRequest:
             messages.append(Message(message["role"], parts))
     tools = tuple(ToolSpec(tool["name"], tool["description"], tool["input_schema"]) for tool in body.get("tools", ()))
     choice = _CHOICES[body.get("tool_choice", {"type": "auto"})["type"]]
-    return ModelRequest(body["model"], tuple(messages), tools, choice)
+    return ModelRequest(body["model"], _named(messages), tools, choice)
 
 
 def _read_result(block: dict[str, Any]) -> ToolResult:

@@ -12,7 +12,7 @@ have_postgresql() {
 }
 
 have_chromium() {
-    for name in chromium chromium-browser google-chrome google-chrome-stable; do
+    for name in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do
         command -v "$name" >/dev/null 2>&1 && return
     done
     .venv/bin/python - 2>/dev/null <<'PYTHON'
@@ -43,7 +43,7 @@ apt_install() {
 is_debian() { grep -q '^ID=debian' /etc/os-release 2>/dev/null; }
 
 install_chromium() {
-    if is_debian && apt_install chromium; then return; fi
+    if is_debian && { apt_install chromium-headless-shell || apt_install chromium; }; then return; fi
     say "Installing Chromium with Playwright ..."
     if may_become_root && command -v apt-get >/dev/null 2>&1; then
         .venv/bin/python -m playwright install --with-deps chromium >&2 || return 1
@@ -61,7 +61,7 @@ if ! have_postgresql && ! apt_install postgresql; then
 fi
 if ! have_chromium && ! install_chromium; then
     say "Chromium is not there, so the tests in a browser are skipped. It comes with"
-    say "  Debian:          sudo apt-get install chromium"
+    say "  Debian:          sudo apt-get install chromium-headless-shell"
     say "  Ubuntu:          sudo .venv/bin/playwright install --with-deps chromium"
     say "  Fedora:          sudo dnf install chromium"
     say "  macOS:           .venv/bin/playwright install chromium"

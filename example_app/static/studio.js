@@ -1,6 +1,6 @@
 /**
  * What the studio adds to plain pages: times in the reader's words, a brief light on what changed, a running total,
- * and small forms that are sent without a reload. Without this script everything works by forms and reloads.
+ * small forms that are sent without a reload, and a way to the panel on a phone. Without this script everything works by forms and reloads.
  */
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -81,6 +81,14 @@ async function sendQuietly(event) {
   }
 }
 
+/** The way to the panel is of no use while the panel is in view. */
+function offerPanel() {
+  const link = /** @type {HTMLElement | null} */ (document.querySelector(".to-assistant"));
+  const panel = document.getElementById("assistant");
+  if (!link || !panel) return;
+  new IntersectionObserver(([entry]) => link.toggleAttribute("data-idle", entry.isIntersecting), { threshold: 0.05 }).observe(panel);
+}
+
 let planned = false;
 function afterChange() {
   if (planned) return;
@@ -95,6 +103,7 @@ function afterChange() {
 tellTimes(document);
 lightUpChanges(true);
 addUp();
+offerPanel();
 document.addEventListener("input", addUp);
 document.addEventListener("submit", sendQuietly);
 setInterval(() => tellTimes(document), 30_000);

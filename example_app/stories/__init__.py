@@ -20,13 +20,13 @@ from .scene import Story
 
 MODEL = "scripted:studio"
 
-CATALOGUE: tuple[Story, ...] = (
-    *review.STORIES,
-    *rubric.STORIES,
-    *writing.STORIES,
-    *talk.STORIES,
-    *trouble.STORIES,
+_ORDER = ("review", "repair", "build", "rewrite", "comments", "sources", "levels", "guide", "half", "title", "fair")
+_ALL = (*review.STORIES, *rubric.STORIES, *writing.STORIES, *talk.STORIES, *trouble.STORIES)
+
+CATALOGUE: tuple[Story, ...] = tuple(
+    sorted(_ALL, key=lambda each: _ORDER.index(each.name) if each.name in _ORDER else len(_ORDER))
 )
+"""All stories, the most telling first; trouble comes last."""
 
 
 def story(name: str) -> Story:

@@ -11,7 +11,7 @@ from .scene import Scene
 from .scene import Story
 from .texts import words
 
-OVERLOAD_SECONDS = 6.0
+OVERLOAD_SECONDS = 4.0
 """How long the service stays overloaded after the assessment was read: a Retry after that succeeds.
 
 The model keeps no state, so it cannot count its failures; but like a real overload, this one passes with time.
@@ -21,7 +21,10 @@ The model keeps no state, so it cannot count its failures; but like a real overl
 def overloaded(scene: Scene) -> list[Step]:
     """Fail in mid-sentence for some seconds after the first tool, then answer."""
     if scene.turn == 0:
-        return [Say("I'll read the assessment; the trouble comes after that.\n"), Use("read_assessment")]
+        return [
+            Say("I'll read the assessment. Then the service will be overloaded for a few seconds.\n"),
+            Use("read_assessment"),
+        ]
     if scene.seconds_since_reading < OVERLOAD_SECONDS:
         return [Say("There are several things to say about th"), Fail("overloaded", "529 overloaded_error: Overloaded")]
     data = scene.assessment

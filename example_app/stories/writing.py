@@ -16,9 +16,9 @@ from .scene import Story
 from .texts import ADVICE
 from .texts import words
 
-HEADINGS = ("What you do", "Before you hand in", "How it is marked")
+HEADINGS = ("What you do", "Before you hand in")
 _PRACTICAL = re.compile(
-    r"\b(due|deadline|submit|upload|hand|words|pages|minutes|file|pdf|late|named?)\b", re.IGNORECASE
+    r"\b(due|deadline|submit|upload|hand|words|pages|minutes|file|pdf|late|marked|rubric)\b", re.IGNORECASE
 )
 
 
@@ -53,15 +53,16 @@ def rewrite(scene: Scene) -> list[Step]:
 
 
 def plain_instructions(assessment: JsonObject) -> str:
-    """Rewrite instructions as short steps under three headings, keeping every sentence's content."""
+    """Rewrite instructions as short steps under two headings, keeping every sentence's content."""
     steps = [step for sentence in sentences(assessment["instructions"]) for step in _split(sentence)]
-    steps = [step for step in steps if step.rstrip(".:") not in HEADINGS and "percent of the mark" not in step]
+    steps = [step for step in steps if step.rstrip(".:") not in HEADINGS]
     practical = [step for step in steps if _PRACTICAL.search(step)]
     tasks = [step for step in steps if step not in practical] or steps
     if assessment["due_on"] and not any("due" in step.casefold() for step in practical):
         practical.append(f"The work is due on {_day(assessment['due_on'])}.")
-    marks = [f"{each['name']}: {each['weight']} percent of the mark." for each in assessment["criteria"]]
-    parts = zip(HEADINGS, (tasks, practical, marks), strict=True)
+    if not any("marked" in step for step in steps):
+        practical.append("The rubric says how the work is marked.")
+    parts = zip(HEADINGS, (tasks, practical), strict=True)
     return "\n\n".join(f"**{heading}**\n\n" + _list(lines, heading) for heading, lines in parts if lines)
 
 

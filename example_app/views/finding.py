@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flask import abort
-from flask import g
 
+from ..auth import current_user
 from ..database import db
 from ..models import Assessment
 from ..models import Comment
@@ -26,9 +26,8 @@ def comment_or_404(assessment: Assessment, key: int) -> Comment:
 
 
 def person() -> User:
-    """Return who is signed in; nobody else comes this far."""
-    user: User = g.user
-    return user
+    """Return who is signed in."""
+    return current_user() or abort(401)
 
 
 def editor() -> Editor:

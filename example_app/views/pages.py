@@ -8,6 +8,7 @@ from datetime import datetime
 from flask import Blueprint
 from flask import Flask
 from flask import current_app
+from flask import g
 from flask import render_template
 from werkzeug.exceptions import HTTPException
 
@@ -50,10 +51,7 @@ def init_app(app: Flask) -> None:
     app.add_template_filter(moment)
     app.add_template_filter(initials)
     app.add_template_filter(person_name)
-    app.add_template_global(STATUSES, "STATUSES")
-    app.add_template_global(TOTAL, "TOTAL")
-    app.add_template_global(AI_NAME, "AI_NAME")
-    app.add_template_global(answering)
+    app.jinja_env.globals.update(STATUSES=STATUSES, TOTAL=TOTAL, AI_NAME=AI_NAME, answering=answering)
 
 
 @blueprint.get("/about")
@@ -65,6 +63,9 @@ def _error_page(error: HTTPException) -> tuple[str, int] | HTTPException:
     code = error.code or 500
     if code < 400:
         return error
+    if code >= 500:
+        # The database may be what broke: this page must not ask it who is signed in.
+        g.user = None
     title, advice = ERRORS.get(code, (error.name, error.description or ""))
     return render_template("pages/error.html", code=code, title=title, advice=advice), code
 

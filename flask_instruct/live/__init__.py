@@ -6,7 +6,6 @@ are all that a page needs.
 
 from __future__ import annotations
 
-import atexit
 from dataclasses import dataclass
 
 from flask import Flask
@@ -14,11 +13,11 @@ from flask import Flask
 from ..config import Config
 from . import page
 from . import routes
-from . import server
 from .broadcasts import EXTENSION
 from .bus import Bus
 from .bus import RedisFactory
 from .hub import Hub
+from .server import WebServer
 from .signing import Signer
 
 
@@ -34,7 +33,6 @@ class Live:
     def close(self) -> None:
         """Tell the open pages that the server restarts, and end the hub's thread."""
         self.hub.close()
-        atexit.unregister(self.close)
 
 
 def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
@@ -43,10 +41,10 @@ def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
     :param redis_factory: gives this process's client of Redis; it must not retry by itself.
     """
     bus = Bus(redis_factory, config)
+    server = WebServer()
     hub = Hub(bus, limit=lambda: server.socket_limit(config.max_sockets), stopping=server.stopping)
     live = Live(bus, hub, Signer(app), config)
     app.extensions[EXTENSION] = live
     routes.register(app, config.url_prefix)
     page.register(app, live)
-    atexit.register(live.close)
     return live

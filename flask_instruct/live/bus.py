@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,7 @@ class Bus:
         self._prefix = f"{config.key_prefix}:live"
         self._lifetime = int(config.stream_ttl * 1000)
         self._reading: _Reading | None = None
+        self._prepared = False
         self._unreachable_until = 0.0
         self._clock_lock = threading.Lock()
         self._scripts: dict[str, Script] = {}
@@ -136,6 +138,13 @@ class Bus:
             reading = self._read_clock()
         return str(Position(reading.at(moment)))
 
+    def prepare(self) -> None:
+        """Read the clock once, early, so that the very first cursor does not lie before the beginning of the data."""
+        if not self._prepared:
+            self._prepared = True
+            with suppress(RedisError, InstructError):
+                self._read_clock()
+
     def _read_clock(self) -> _Reading:
         with self._clock_lock:
             try:
@@ -143,6 +152,7 @@ class Bus:
             except RedisError:
                 self._unreachable_until = time.monotonic() + UNREACHABLE
                 raise
+            self._unreachable_until = 0.0
             self._reading = _Reading(int(now), time.monotonic())
             return self._reading
 

@@ -6,6 +6,7 @@ sockets as well as a thread each.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -147,10 +148,13 @@ class Hub:
 
     def close(self, timeout: float = 3.0) -> None:
         """Tell every page that the server restarts, and end the thread. The hub takes no more connections."""
+        atexit.unregister(self.close)
+        if self._pid != os.getpid():
+            return  # The pages and the thread are those of the process that forked us.
         with self._lock:
             self._closed = True
             connections = list(self._connections)
-            thread = self._thread if self._pid == os.getpid() else None
+            thread = self._thread
         for connection in connections:
             connection.close(RESTARTING, "restarting")
         deadline = time.monotonic() + timeout
@@ -183,6 +187,7 @@ class Hub:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="flask-instruct-hub", daemon=True)
                 self._thread.start()
+                atexit.register(self.close)
 
     def _run(self) -> None:
         while not self._stop.is_set():

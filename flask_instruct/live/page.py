@@ -77,7 +77,7 @@ def instruct_scripts(nonce: str | None = None) -> Markup:
         # Only the path: behind a proxy the page knows better than we which host and scheme it came from.
         "data-instruct-socket": urlsplit(url_for("instruct_live.socket")).path,
         "data-instruct-ping": _live().config.ping_interval,
-        **{f"data-instruct-{name}": _translated(text) for name, text in _TEXTS.items()},
+        **{f"data-instruct-text-{name}": _translated(text) for name, text in _TEXTS.items()},
     }
     nonce = nonce or g.get("csp_nonce") or getattr(request, "csp_nonce", None)
     if nonce:
@@ -87,6 +87,7 @@ def instruct_scripts(nonce: str | None = None) -> Markup:
 
 
 def _note_start(sender: Flask, **extra: Any) -> None:
+    _live().bus.prepare()
     g.instruct_started = time.monotonic()
 
 

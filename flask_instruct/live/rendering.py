@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from flask import Flask
@@ -10,7 +9,7 @@ from flask import current_app
 from jinja2 import Environment
 from markupsafe import Markup
 
-_environments: weakref.WeakKeyDictionary[Flask, Environment] = weakref.WeakKeyDictionary()
+_KEY = "instruct_live_jinja"
 
 
 def render_fragment(template: str, **context: Any) -> Markup:
@@ -22,6 +21,7 @@ def render_fragment(template: str, **context: Any) -> Markup:
 
 def _environment(app: Flask) -> Environment:
     # Flask escapes by file name, so that a model's text in a `.txt` or `.j2` fragment would be markup.
-    if app not in _environments:
-        _environments[app] = app.jinja_env.overlay(autoescape=True)
-    return _environments[app]
+    if _KEY not in app.extensions:
+        app.extensions[_KEY] = app.jinja_env.overlay(autoescape=True)
+    environment: Environment = app.extensions[_KEY]
+    return environment

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 
-def stopping() -> bool:
-    """Tell whether this process's gunicorn worker has begun to end, so that open sockets should let go of it."""
-    worker = _gunicorn_worker()
-    return worker is not None and not worker.alive
+class WebServer:
+    """The server of this process, as far as it shows."""
 
+    def __init__(self) -> None:
+        self._found: tuple[int, Any] | None = None
 
-def socket_limit(most: int) -> int:
-    """Return how many sockets may be open where each takes a thread: a quarter of gunicorn's stay for requests."""
-    worker = _gunicorn_worker()
-    if worker is None:
-        return most
-    threads: int = worker.cfg.threads
-    return min(most, threads - -(-threads // 4))
+    def stopping(self) -> bool:
+        """Tell whether this process has begun to end, so that open sockets should let go of it."""
+        if not threading.main_thread().is_alive():
+            return True  # The interpreter waits for the threads that are left.
+        worker = self._worker()
+        return worker is not None and not worker.alive
+
+    def socket_limit(self, most: int) -> int:
+        """Return how many sockets may be open where each takes a thread: a quarter of gunicorn's stay for requests."""
+        worker = self._worker()
+        if worker is None:
+            return most
+        threads: int = worker.cfg.threads
+        return min(most, threads - -(-threads // 4))
+
+    def _worker(self) -> Any:
+        if self._found is None or self._found[0] != os.getpid():
+            worker = _gunicorn_worker()
+            if worker is None:
+                return None
+            self._found = (os.getpid(), worker)
+        return self._found[1]
 
 
 def unusable(environ: Mapping[str, Any]) -> str | None:
@@ -31,9 +47,7 @@ def unusable(environ: Mapping[str, Any]) -> str | None:
             "run gunicorn with --worker-class gthread --threads 100, or Flask's server with threads."
         )
     if not any(key in environ for key in ("werkzeug.socket", "gunicorn.socket")):
-        return (
-            "Live pages work on gunicorn (gthread) and Flask's own server; this server gives no access to its socket."
-        )
+        return "Live pages work on gunicorn (gthread) and Flask's own server; this one gives no access to its socket."
     return None
 
 

@@ -25,7 +25,6 @@ LINGER = 0.25
 
 SILENT = 1001
 SLOW = 1013
-TOO_LARGE = 1009
 
 MESSAGE_BYTES = 262144
 """Largest message of a page: some hundred tokens."""

@@ -38,10 +38,14 @@ def marked(message: str, /) -> str:
 
 def duration(seconds: float) -> str:
     """Return a length of time in short words, such as ``0.4 s``, ``12 s`` or ``2 min 5 s``."""
-    seconds = max(seconds, 0.0)
     if seconds < 9.95:
-        return gettext("%(n)s s", n=f"{seconds:.1f}")
-    whole = round(seconds)
+        return gettext("%(n)s s", n=f"{max(seconds, 0):.1f}")
+    return whole_duration(round(seconds))
+
+
+def whole_duration(seconds: int) -> str:
+    """Return a length of time that still grows: as :func:`duration`, without fractions."""
+    whole = max(seconds, 0)
     if whole < 60:
         return gettext("%(n)s s", n=whole)
     if whole < 3600:

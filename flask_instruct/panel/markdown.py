@@ -96,12 +96,3 @@ def markdown(text: str) -> Markup:
 def plain(text: str) -> Markup:
     """Return text as escaped preformatted HTML."""
     return Markup('<p class="instruct-plain">{}</p>').format(text)
-
-
-def streaming(text: str) -> Markup:
-    """Return growing text, escaped so that the element holds exactly as many characters as the text.
-
-    An HTML parser turns CR LF into one LF; the character reference keeps it, and with it the offset at which
-    the next piece is put.
-    """
-    return Markup(str(escape(text)).replace("\r", "&#13;"))

@@ -19,7 +19,6 @@ from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from . import words
-from .markdown import streaming
 from .page import fallen_runs
 from .page import latest_runs
 from .page import panel_key
@@ -49,13 +48,8 @@ class PanelObserver:
         self._show_status(run)
 
     def text_streamed(self, run: Run, message: Message, offset: int, text: str) -> None:
-        broadcast(
-            panel_stream(run.handler),
-            "text",
-            target=f"instruct_message_{message.id}_text",
-            html=streaming(text),
-            attributes={"offset": offset},
-        )
+        target = f"instruct_message_{message.id}_text"
+        broadcast(panel_stream(run.handler), "text", target=target, html=text, attributes={"offset": offset})
 
     def message_finished(self, run: Run, message: Message) -> None:
         _reread(run)

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 SHOWN_RUNS = 20
 """Requests that a panel shows; older ones leave it as new ones come."""
 
+SHOWN_PROMPTS = 4
+"""Suggestions that a panel shows at once; the others wait behind a button."""
+
 PANEL = "instruct-panel"
 
 AnySession = Session | scoped_session[Any]
@@ -66,6 +69,7 @@ def instruct_panel(
     state: State = current_app.extensions["instruct"]
     worker = _handler(record, handler)
     gid = worker.to_gid()
+    suggestions = [_suggestion(prompt) for prompt in prompts]
     session = state.db.session
     runs = latest_runs(session, gid)
     shown = runs[-SHOWN_RUNS:]
@@ -74,7 +78,8 @@ def instruct_panel(
         "panel.html",
         key=panel_key(gid),
         title=title or gettext("Assistant"),
-        prompts=[_suggestion(prompt) for prompt in prompts],
+        prompts=suggestions,
+        first_prompts=len(suggestions) if len(suggestions) <= SHOWN_PROMPTS + 1 else SHOWN_PROMPTS,
         placeholder=placeholder or gettext("What should change?"),
         runs=shown,
         earlier=len(runs) > SHOWN_RUNS,

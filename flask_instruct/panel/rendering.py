@@ -16,7 +16,6 @@ from . import words
 from .language import gettext
 from .language import ngettext
 from .markdown import markdown
-from .markdown import streaming
 
 _KEY = "instruct_panel_templates"
 
@@ -28,7 +27,6 @@ def render(template: str, **context: Any) -> Markup:
         "ngettext": ngettext,
         "words": words,
         "markdown": markdown,
-        "streaming": streaming,
         "debug": current_app.debug,
     }
     return Markup(_templates().get_template(f"instruct/{template}").render(shared | context))

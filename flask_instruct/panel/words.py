@@ -21,6 +21,7 @@ from .language import duration
 from .language import gettext
 from .language import marked as _
 from .language import ngettext
+from .language import whole_duration
 
 Tone = Literal["waiting", "working", "done", "failed", "stopped"]
 
@@ -168,13 +169,14 @@ def since(run: Run) -> datetime:
 
 
 def took(started: datetime | None, ended: datetime | None) -> str:
-    """Say how long something took, or nothing while an end is missing."""
-    return duration((ended - started).total_seconds()) if started and ended else ""
+    """Say how long something took; nothing while an end is missing, or when it was too short to be told."""
+    seconds = (ended - started).total_seconds() if started and ended else 0.0
+    return duration(seconds) if seconds >= 0.05 else ""
 
 
 def elapsed(started: datetime) -> str:
     """Say how long something has been running."""
-    return duration(int(max((datetime.now(UTC) - started).total_seconds(), 0)))
+    return whole_duration(int((datetime.now(UTC) - started).total_seconds()))
 
 
 def title_of(name: str) -> str:
@@ -208,7 +210,7 @@ def hint(call: ToolCall) -> str:
     if not isinstance(parsed, dict):
         return ""
     texts: Sequence[str] = [value for value in parsed.values() if isinstance(value, str) and value.strip()]
-    line = " ".join(texts[0].split()) if texts else ""
+    line = " ".join(texts[0].replace("**", "").lstrip("# ").split()) if texts else ""
     return line if len(line) <= HINT_CHARS else line[: HINT_CHARS - 1].rstrip() + "…"
 
 

@@ -36,6 +36,7 @@ from ..orchestrator import Recorder
 from ..orchestrator import tell_ending
 from ..tools import ToolContext
 from ..tools import ToolOutcome
+from ..tools import failure
 from ..tools import run_tool
 from ..tools import settle
 from .endings import describe
@@ -260,12 +261,12 @@ class Journal(Recorder):
                 result_chars=config.result_chars,
             )
 
-        outcome = self._try(unit, work)
+        outcome = self._try(unit, call, work)
         if outcome.error:
             self._try_callback(unit, lambda handler: settle(handler, request.call, outcome))
         return outcome
 
-    def _try(self, unit: Unit, work: Callable[[AiResponseHandler], ToolOutcome]) -> ToolOutcome:
+    def _try(self, unit: Unit, call: ToolCall, work: Callable[[AiResponseHandler], ToolOutcome]) -> ToolOutcome:
         """Run ``work`` with the tool's session; an outcome that is an error leaves no edit behind."""
         outcome: ToolOutcome | None = None
         try:
@@ -277,12 +278,12 @@ class Journal(Recorder):
             pass
         except HandlerError:
             raise
-        except InstructError as error:
-            outcome = ToolOutcome(content=str(error), kind="tool_error", exception=error)
-        except SQLAlchemyError as error:
-            logger.exception("The edits of a tool of %s could not be committed", self._gid)
-            outcome = ToolOutcome(content=COMMIT_FAILED, kind="exception", exception=error)
+        except (InstructError, SQLAlchemyError) as error:
+            # The tool had returned; its flush or commit failed.
+            outcome = failure(call.name, error, outcome.arguments if outcome is not None else None)
         assert outcome is not None
+        if isinstance(outcome.exception, RecordGone):
+            raise outcome.exception
         return outcome
 
     def _try_callback(self, unit: Unit, callback: Callable[[AiResponseHandler], object]) -> None:
@@ -376,12 +377,6 @@ class Journal(Recorder):
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             raise RunTimeout(f"The run took longer than INSTRUCT_RUN_TIMEOUT, {self._state.config.run_timeout:g} s.")
-
-
-COMMIT_FAILED = (
-    "The database did not accept the changes of this call, so none of them was kept. "
-    "Check the values and the order of the steps."
-)
 
 
 class _Undo(Exception):

@@ -16,12 +16,15 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from typing import Any
 
 from flask import Flask
 from flask import current_app
 from rq import Worker
+from rq.exceptions import StopRequested
 from rq.queue import Queue
 from rq.serializers import JSONSerializer
+from rq.worker import WorkerStatus
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..adapters.registry import preload
@@ -38,11 +41,24 @@ logger = logging.getLogger("flask_instruct")
 
 RESTART_PAUSE = 1.0
 """Seconds before a child that died is started again."""
+WORKER_TTL = 20
+"""Seconds; RQ waits for a job 15 s less at a time, and looks around in between."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PR_SET_PDEATHSIG = 1
 
 
 class RunWorker(Worker):
     """An RQ worker whose work-horses share nothing with it but memory, and do not outlive it."""
+
+    def _shutdown(self) -> None:
+        # RQ raises in its signal handler. What strikes inside a weak reference's callback is swallowed, so remember it.
+        self._stop_requested = True
+        super()._shutdown()  # type: ignore[no-untyped-call]
+
+    def heartbeat(self, *args: Any, **kwargs: Any) -> None:
+        super().heartbeat(*args, **kwargs)
+        if self._stop_requested and self.get_state() == WorkerStatus.IDLE:
+            raise StopRequested
 
     def setup_work_horse_signals(self) -> None:
         super().setup_work_horse_signals()  # type: ignore[no-untyped-call]
@@ -86,7 +102,7 @@ def _work(app: Flask, url: str) -> None:
             job_class=RunJob,
             queue_class=Queue,
             serializer=JSONSerializer,
-            worker_ttl=60,
+            worker_ttl=WORKER_TTL,
             maintenance_interval=30,
             job_monitoring_interval=10,
         )
@@ -120,10 +136,11 @@ class Supervisor:
 
     def run(self) -> None:
         """Start a child for each role, restart those that die, return when all have left after a signal."""
-        signal.signal(signal.SIGTERM, self._stop)
-        signal.signal(signal.SIGINT, self._stop)
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._stop)
         for role in range(len(self._roles)):
-            self._start(role)
+            if not self._stopping:
+                self._start(role)
         while self._children:
             try:
                 pid, status = os.wait()
@@ -140,14 +157,18 @@ class Supervisor:
                 self._start(role)
 
     def _start(self, role: int) -> None:
+        # A signal now would be lost: on a child that is not written down yet, or that still has our handler.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         pid = os.fork()
         if pid:
             self._children[pid] = role
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             return
         code = 1
         try:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             die_with_parent()
             self._roles[role]()
             code = 0

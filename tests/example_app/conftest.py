@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from playwright.sync_api import Page
 from sqlalchemy import select
 from werkzeug.test import TestResponse
 
@@ -20,6 +22,9 @@ from example_app.models import Assessment
 from example_app.models import User
 from example_app.seed_data import AUTHOR
 from example_app.seed_data import LEAD
+from tests.support import Process
+
+ROOT = Path(__file__).parents[2]
 
 LAB_REPORT = "Lab report: Enzyme kinetics"
 ESSAY = "Essay: Who owns a river?"
@@ -59,6 +64,7 @@ def make_app(
             "SQLALCHEMY_DATABASE_URI": sqlite_url,
             "INSTRUCT_REDIS_URL": redis_url,
             "INSTRUCT_KEY_PREFIX": key_prefix,
+            "INSTRUCT_QUEUE": key_prefix,
         }
         made.append(create_app({**defaults, **config}))
         return made[-1]
@@ -135,3 +141,34 @@ def key_of(app: Flask) -> Callable[[str], int]:
             return find(title).id
 
     return key_of
+
+
+@dataclass(frozen=True)
+class Studio:
+    """The studio as it is run: served, with a worker beside it."""
+
+    address: str
+    key_of: Callable[[str], int]
+
+    def enter(self, page: Page, name: str, title: str | None = None) -> Page:
+        """Sign a page in and open an assessment, or the list; returns once it is live."""
+        page.goto(f"{self.address}/login")
+        page.get_by_role("button", name=name).click()
+        page.wait_for_url(f"{self.address}/")
+        if title is not None:
+            page.goto(f"{self.address}/assessments/{self.key_of(title)}")
+        page.locator("main > instruct-stream[connected]").wait_for(state="attached")
+        return page
+
+
+@pytest.fixture
+def studio(
+    app: Flask,
+    serve: Callable[..., str],
+    start: Callable[..., Process],
+    key_of: Callable[[str], int],
+) -> Studio:
+    names = ("SECRET_KEY", "INSTRUCT_REDIS_URL", "INSTRUCT_KEY_PREFIX", "INSTRUCT_QUEUE")
+    settings = {name: app.config[name] for name in names} | {"DATABASE_URL": app.config["SQLALCHEMY_DATABASE_URI"]}
+    start([sys.executable, "-m", "flask", "--app", "example_app", "instruct", "worker"], env=settings, cwd=ROOT)
+    return Studio(serve(app), key_of)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +20,7 @@ from example_app.models import Assessment
 from example_app.models import User
 from example_app.seed_data import ASSESSMENTS
 from example_app.seed_data import PEOPLE
+from tests.support import Process
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,12 +55,12 @@ def test_seeding_works_on_every_database(make_app: Callable[..., Flask], databas
 
 
 def test_processes_that_start_at_once_seed_once(
-    sqlite_url: str, redis_url: str, make_app: Callable[..., Flask]
+    sqlite_url: str, redis_url: str, start: Callable[..., Process], make_app: Callable[..., Flask]
 ) -> None:
-    code = "from example_app import create_app; create_app()"
-    environment = os.environ | {"DATABASE_URL": sqlite_url, "SECRET_KEY": "x", "INSTRUCT_REDIS_URL": redis_url}
-    starts = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) for _ in range(3)]
-    assert [start.wait(60) for start in starts] == [0, 0, 0]
+    command = [sys.executable, "-c", "from example_app import create_app; create_app()"]
+    settings = {"DATABASE_URL": sqlite_url, "SECRET_KEY": "x", "INSTRUCT_REDIS_URL": redis_url}
+    starts = [start(command, env=settings, cwd=ROOT) for _ in range(3)]
+    assert [each.wait(60) for each in starts] == [0, 0, 0], "\n".join(each.output for each in starts)
     with make_app().app_context():
         assert (count(User), count(Assessment)) == (len(PEOPLE), len(ASSESSMENTS))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from playwright.sync_api import Browser
+from playwright.sync_api import Page
 
 from tests import support
 
@@ -18,6 +21,7 @@ from .site import Board
 from .site import board_of
 from .site import live_of
 from .site import make_site
+from .watching import listening
 
 
 @pytest.fixture
@@ -68,6 +72,24 @@ def serve_site() -> Iterator[Callable[..., str]]:
 def address(app: Flask, serve_site: Callable[..., str]) -> str:
     """Where the site is served."""
     return serve_site(app)
+
+
+@pytest.fixture(scope="module")
+def canvas(browser: Browser, redis_url: str) -> Iterator[Page]:
+    """A page that the tests of a file share, each with a body of its own: see :func:`tests.live.watching.render`."""
+    app = make_site(redis_url, f"test-{uuid.uuid4().hex}")
+    context = browser.new_context()
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    with support.served(app) as address:
+        listening(page).goto(address)
+        page.wait_for_selector("instruct-stream[connected]", state="attached")
+        yield page
+        context.close()
+        live_of(app).close()
+        live_of(app).bus.redis.close()
+    assert not errors
 
 
 @pytest.fixture

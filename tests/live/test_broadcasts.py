@@ -53,7 +53,7 @@ class NoteHandler(HandlerBroadcasts):
 @pytest.fixture
 def app(make_app: Callable[..., Flask]) -> Iterator[Flask]:
     app = make_app()
-    app.jinja_loader = DictLoader(TEMPLATES)  # type: ignore[assignment]
+    app.jinja_loader = DictLoader(TEMPLATES)
     app.config["SQLALCHEMY_DATABASE_URI"] = "sqlite://"
     db.init_app(app)
     app.extensions["instruct"] = SimpleNamespace(db=db, hooks=None)
@@ -75,10 +75,14 @@ def sent(app: Flask) -> Callable[..., list[str]]:
 def test_a_template_is_rendered_trimmed_and_escaped_whatever_it_is_called(sent: Callable[..., list[str]]) -> None:
     for template in ("note.txt", "outer.j2"):
         broadcast("s", "update", target="x", template=template, text="<img src=x onerror=alert(1)>")
-    assert sent("s") == [
-        '<turbo-stream action="update" target="x"><template><p>&lt;img src=x onerror=alert(1)&gt;</p></template>'
-        "</turbo-stream>"
-    ] * 2
+    assert (
+        sent("s")
+        == [
+            '<turbo-stream action="update" target="x"><template><p>&lt;img src=x onerror=alert(1)&gt;</p></template>'
+            "</turbo-stream>"
+        ]
+        * 2
+    )
 
 
 def test_a_template_sees_what_the_app_gives_to_all_of_them(app: Flask, sent: Callable[..., list[str]]) -> None:

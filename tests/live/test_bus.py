@@ -121,9 +121,7 @@ def test_the_first_cursor_ever_is_a_valid_one(bus: Bus) -> None:
     assert bus.replay("never", Position.parse(cursor)).lossless
 
 
-def test_four_writers_are_heard_in_the_order_of_their_positions(
-    bus: Bus, redis_url: str, key_prefix: str
-) -> None:
+def test_four_writers_are_heard_in_the_order_of_their_positions(bus: Bus, redis_url: str, key_prefix: str) -> None:
     listener = bus.listen()
     listener.subscribe("s")
     heard(listener, 1)

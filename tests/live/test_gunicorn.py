@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +43,25 @@ def gunicorn(start: Callable[..., Process], free_port: int, redis_url: str, key_
 
         def answers() -> bool:
             try:
-                return requests.get(f"{address}/instruct/live/instruct.js", timeout=5).ok
-            except requests.ConnectionError:
+                return requests.get(f"{address}/instruct/live/instruct.js", timeout=20).ok
+            except requests.RequestException:
                 return False
 
-        wait_for(answers, timeout=20, message=process.output)
+        wait_for(answers, timeout=40, message="gunicorn does not answer")
         return process, address
 
     return run
 
 
 @pytest.fixture
-def follow(redis_url: str, key_prefix: str) -> Callable[..., Client]:
+def follow(redis_url: str, key_prefix: str) -> Iterator[Callable[..., Client]]:
     """Let a client follow the board as a page would, with a token of the same site."""
     app = make_site(redis_url, key_prefix)
+    pages: list[Client] = []
 
     def follow(address: str) -> Client:
         page = Client(address)
+        pages.append(page)
         with app.app_context():
             from flask_instruct.live.audience import sign_stream
 
@@ -65,11 +69,14 @@ def follow(redis_url: str, key_prefix: str) -> Callable[..., Client]:
         page.until("ready")
         return page
 
-    return follow
+    yield follow
+    for page in pages:
+        page.leave()
+    live_of(app).bus.redis.close()
 
 
 def add(address: str, word: str) -> None:
-    assert requests.post(f"{address}/say/add/{word}", timeout=5).ok
+    assert requests.post(f"{address}/say/add/{word}", timeout=20).ok
 
 
 def test_a_page_follows_across_two_worker_processes(gunicorn: Gunicorn, follow: Callable[..., Client]) -> None:
@@ -81,18 +88,17 @@ def test_a_page_follows_across_two_worker_processes(gunicorn: Gunicorn, follow: 
             assert [f"item_{word}" in page.receive()["html"] for word in "abc"] == [True] * 3
 
 
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGQUIT])
 def test_case_37_a_worker_that_is_told_to_end_says_1012_and_leaves_at_once(
-    gunicorn: Gunicorn, follow: Callable[..., Client]
+    gunicorn: Gunicorn, follow: Callable[..., Client], kind: signal.Signals
 ) -> None:
     process, address = gunicorn("--worker-class", "gthread", "--threads", "8")
     pages = [follow(address) for _ in range(4)]
     began = time.monotonic()
-    process.signal(signal.SIGTERM)
+    process.signal(kind)
     assert [page.closed() for page in pages] == [1012] * 4
     process.wait(timeout=8)
     assert time.monotonic() - began < 8
-    for page in pages:
-        page.sock.close()
 
 
 def test_after_a_reload_new_workers_take_the_pages(gunicorn: Gunicorn, follow: Callable[..., Client]) -> None:
@@ -100,16 +106,22 @@ def test_after_a_reload_new_workers_take_the_pages(gunicorn: Gunicorn, follow: C
     with follow(address) as page:
         process.signal(signal.SIGHUP)
         assert page.closed() == 1012
-    with wait_for(lambda: again(follow, address)) as page:
+    with eventually(follow, address) as page:
         add(address, "a")
         assert "item_a" in page.receive()["html"]
 
 
-def again(follow: Callable[..., Client], address: str) -> Client | None:
-    try:
-        return follow(address)
-    except (Closed, Rejected, OSError):
-        return None
+def eventually(follow: Callable[..., Client], address: str) -> Client:
+    """Follow the board as soon as there is a place for one more page."""
+    pages: list[Client] = []
+
+    def follows() -> bool:
+        with suppress(Closed, Rejected, OSError):
+            pages.append(follow(address))
+        return bool(pages)
+
+    wait_for(follows)
+    return pages[0]
 
 
 def test_case_29_open_pages_leave_threads_for_requests(gunicorn: Gunicorn, follow: Callable[..., Client]) -> None:
@@ -121,10 +133,10 @@ def test_case_29_open_pages_leave_threads_for_requests(gunicorn: Gunicorn, follo
         add(address, word)
     for page in pages:
         assert "item_a" in page.receive()["html"]
-        page.__exit__(None, None, None)
+        page.leave()
     # The threads have returned to the pool.
     for _ in range(12):
-        with wait_for(lambda: again(follow, address)):
+        with eventually(follow, address):
             pass
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -50,6 +51,9 @@ class Noting:
     @property
     def htmls(self) -> list[str]:
         return [message["html"] for message in self.messages if "html" in message]
+
+    def heard(self, count: int) -> bool:
+        return len(self.htmls) >= count
 
     @property
     def types(self) -> list[str]:
@@ -101,14 +105,14 @@ def test_nothing_is_lost_or_doubled_while_pages_subscribe_into_a_stream_of_broad
     since = Position.parse(bus.now())
     publisher = threading.Thread(target=lambda: [bus.publish("s", str(number)) for number in range(600)])
     publisher.start()
-    connections = []
+    connections: list[Noting] = []
     while publisher.is_alive() and len(connections) < 60:
         connections.append(join(hub))
         hub.subscribe(connections[-1], "s", since)
     publisher.join()
     expected = [str(number) for number in range(600)]
     for connection in connections:
-        wait_for(lambda connection=connection: len(connection.htmls) >= 600)
+        wait_for(partial(connection.heard, 600))
         assert connection.htmls == expected
 
 
@@ -161,7 +165,8 @@ def test_a_page_that_comes_as_the_last_one_leaves_is_served(make_hub: MakeHub) -
         following = join(hub)
         hub.subscribe(following, "s", Position.parse(bus.now()))
         bus.publish("s", str(number))
-        wait_for(lambda following=following, number=number: following.htmls == [str(number)])
+        wait_for(partial(following.heard, 1))
+        assert following.htmls == [str(number)]
         hub.remove(following)
 
 

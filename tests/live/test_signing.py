@@ -25,7 +25,8 @@ def test_a_token_says_what_was_signed_and_for_whom() -> None:
 def test_a_changed_token_is_not_valid() -> None:
     token = signer().sign("stream", {"stream": "s"}, "7")
     other = signer().sign("stream", {"stream": "t"}, "7")
-    for forged in (token[:-1] + ("A" if token[-1] != "A" else "B"), other.split(".")[0] + token[token.index(".") :], ""):
+    payload, _, signature = token.partition(".")
+    for forged in (f"{payload}.{signature[::-1]}", f"{other.partition('.')[0]}.{signature}", payload, ""):
         with pytest.raises(InvalidToken) as caught:
             signer().unsign(forged, "stream", 60)
         assert not caught.value.expired

@@ -197,11 +197,11 @@ def test_rules_run_in_a_context_that_ends_before_the_socket_does(app: Flask, add
     contexts: list[object] = []
 
     def rule(viewer: str, stream: str) -> bool:
-        contexts.append(g._get_current_object())  # type: ignore[attr-defined]
+        contexts.append(g._get_current_object())
         return True
 
     people(app, authorize_stream=rule)
-    app.teardown_appcontext(lambda error: ended.append(g._get_current_object()))  # type: ignore[attr-defined]
+    app.teardown_appcontext(lambda error: ended.append(g._get_current_object()))
     with Client(address) as page:
         for _ in range(2):
             page.subscribe(token(app), live_of(app).bus.now())

@@ -6,7 +6,6 @@ import json
 import socket
 from collections import deque
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,7 +50,7 @@ class Client:
         path: str = "/instruct/socket",
         headers: dict[str, str] | None = None,
         answer_pings: bool = True,
-        timeout: float = 10,
+        timeout: float = 20,
     ) -> None:
         url = urlsplit(address)
         sent = dict(headers or {})
@@ -74,7 +73,11 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the socket as a tab does."""
         with suppress(Exception):
             self.sock.sendall(self._wire.send(CloseConnection(1000)))
         self.sock.close()

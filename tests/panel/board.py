@@ -6,6 +6,7 @@ The script follows the request's first word, so that a test says what the model 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import Event
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,9 +26,9 @@ from flask_instruct import ToolError
 from flask_instruct import ai_tool
 from flask_instruct.adapters.scripted import Fail
 from flask_instruct.adapters.scripted import Say
+from flask_instruct.adapters.scripted import Stop
 from flask_instruct.adapters.scripted import Turn
 from flask_instruct.adapters.scripted import Use
-from flask_instruct.adapters.scripted import Wait
 from flask_instruct.adapters.scripted import register_script
 from flask_instruct.adapters.scripted import turn_number
 from flask_instruct.messages import ModelRequest
@@ -51,6 +52,9 @@ HOSTILE = (
     "![x](https://evil.example/?q=1) {{ 7 * 7 }} \u202etxt.exe [go](javascript:window.broken=3)"
 )
 
+released = Event()
+"""Set by a test to let the tool ``hold`` go."""
+
 LONG = "The quick brown fox jumps over the lazy dog. " * 45
 
 
@@ -73,12 +77,28 @@ class Card(db.Model):  # type: ignore[name-defined,misc]
     text: Mapped[str]
 
 
+class WorkerDied(BaseException):
+    """Leaves everything as a killed worker would."""
+
+
 class Arranger(AiResponseHandler, record=Board):
     @ai_tool
     def add_card(self, text: str) -> str:
         """Add a card."""
         db.session.add(Card(board_id=self.record.id, text=text))
         return f"Added {text}."
+
+    @ai_tool
+    def crash_once(self) -> str:
+        """Take the worker down the first time."""
+        if self.call and self.call.attempt == 1:
+            raise WorkerDied
+        return "Alive."
+
+    @ai_tool
+    def hold(self, why: str) -> str:
+        """Do nothing until the test says so."""
+        return "Held." if released.wait(20) else "Nobody came."
 
     @ai_tool
     def check(self) -> str:
@@ -93,7 +113,7 @@ STORIES: Mapping[str, list[Turn]] = {
         [Say("# Done\n\n- one\n- two\n", every=0)],
     ],
     "Chat": [[Say("Hello, 👋 *world*.\r\nAnd more.", every=0.01)]],
-    "Slow": [[Say("One ", every=0), Wait(1.5), Say("two.", every=0)]],
+    "Hold": [[Say("I hold.", every=0), Use("hold", why="to be looked at"), Use("check")], [Say("Done.")]],
     "Long": [[Say(LONG, every=0.004, size=10)], [Say("Done.")]],
     "Many": [
         [Say(LONG, every=0.002, size=10), *(Use("add_card", text=str(number)) for number in range(5))],
@@ -103,6 +123,12 @@ STORIES: Mapping[str, list[Turn]] = {
         [Say(HOSTILE, every=0), Use("add_card", text=HOSTILE), Use("add_card", raw=HOSTILE), Use(HOSTILE[:40])],
         [Say(HOSTILE, every=0)],
     ],
+    "Crash": [
+        [Use("add_card", text="one"), Use("crash_once"), Use("add_card", text="two")],
+        [Say("Done.")],
+    ],
+    "Cut": [[Say("Far too lo", every=0), Stop("length")]],
+    "Forever": [[Use("check")] for _ in range(20)],
     "Fail": [[Say("Well, "), Fail("overloaded", "529 <b>busy</b>")]],
 }
 

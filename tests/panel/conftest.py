@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from threading import Thread
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from flask import Flask
 from flask.testing import FlaskClient
+from playwright.sync_api import Page
 
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
@@ -18,16 +20,21 @@ from flask_instruct.runs.unit import ledger_engine
 from .board import Board
 from .board import create_app
 from .board import db
+from .pages import Open
 
 
 @pytest.fixture
-def app(sqlite_url: str, redis_url: str, key_prefix: str) -> Iterator[Flask]:
-    yield from running_app(sqlite_url, redis_url, key_prefix)
+def board_database(request: pytest.FixtureRequest) -> str:
+    """URL of the app's database; a test parametrises this with ``sqlite`` and ``postgresql`` to run over both."""
+    kind = getattr(request, "param", "sqlite")
+    url: str = request.getfixturevalue("sqlite_url" if kind == "sqlite" else "postgres_database")
+    return url
 
 
-def running_app(database_url: str, redis_url: str, key_prefix: str) -> Iterator[Flask]:
-    """Give the app with two boards; no context is pushed, so that each request has its own."""
-    app = create_app(database_url, redis_url, key_prefix)
+@pytest.fixture
+def app(board_database: str, redis_url: str, key_prefix: str) -> Iterator[Flask]:
+    """The app with two boards; no context is pushed, so that each request has its own."""
+    app = create_app(board_database, redis_url, key_prefix)
     with app.app_context():
         db.create_all()
         db.session.add_all([Board(), Board()])
@@ -94,3 +101,23 @@ def runs(app: Flask) -> Callable[[], list[Run]]:
             return found
 
     return runs
+
+
+@pytest.fixture
+def site(app: Flask, serve: Callable[..., str]) -> str:
+    """Address of the served app."""
+    return serve(app)
+
+
+@pytest.fixture
+def enter(site: str, new_page: Callable[..., Page]) -> Open:
+    """Open the board as someone, and wait until the page is live."""
+
+    def enter(name: str = "Ada", *, live: bool = True, **options: Any) -> Page:
+        page = new_page(**options)
+        page.goto(f"{site}/as/{name}")
+        if live:
+            page.wait_for_selector("instruct-stream[connected]", state="attached")
+        return page
+
+    return enter

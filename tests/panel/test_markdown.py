@@ -8,7 +8,6 @@ import pytest
 
 from flask_instruct.panel.markdown import LONGEST
 from flask_instruct.panel.markdown import markdown
-from flask_instruct.panel.markdown import streaming
 
 BLOCKS = {"p", "h4", "h5", "h6", "ul", "ol", "li", "pre", "blockquote", "hr"}
 TABLES = {"table", "thead", "tbody", "tr", "th", "td"}
@@ -138,7 +137,3 @@ def test_text_beyond_the_limit_comes_out_as_it_is() -> None:
     html = markdown("*" + "a" * LONGEST + "<")
     assert html.startswith('<p class="instruct-plain">*aaa')
     assert html.endswith("a&lt;</p>")
-
-
-def test_growing_text_keeps_its_length_in_a_browser() -> None:
-    assert streaming("a\r\nb & <c>\n") == "a&#13;\nb &amp; &lt;c&gt;\n"

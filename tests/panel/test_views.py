@@ -13,7 +13,6 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from flask_instruct.panel.forms import LONGEST_PROMPT
-from flask_instruct.panel.page import SHOWN_RUNS
 from flask_instruct.panel.page import panel_key
 from flask_instruct.runs.models import Run
 
@@ -214,66 +213,7 @@ def test_a_run_of_another_record_cannot_be_retried_from_here(client: FlaskClient
     assert runs()[0].status == "failed"
 
 
-def test_a_page_shows_the_last_requests_and_says_that_there_are_more(app: Flask, client: FlaskClient) -> None:
-    for number in range(SHOWN_RUNS + 1):
-        assert "Earlier requests are kept" not in client.get("/boards/1").text
-        post(client, data={"prompt": f"Arrange number {number}."})
-    page = client.get("/boards/1").text
-    assert "Earlier requests are kept" in page
-    assert page.count('<article class="instruct-run"') == SHOWN_RUNS
-    assert "number 0." not in page
-    assert f"number {SHOWN_RUNS}." in page
-
-
-def test_assets_are_loaded_once_on_a_page_with_two_panels(app: Flask) -> None:
-    from flask import render_template_string
-
-    from .board import Board
-    from .board import db
-
-    with app.test_request_context():
-        template = "{{ instruct_panel(a, handler='Arranger') }}{{ instruct_panel(b, handler='Arranger') }}"
-        page = render_template_string(template, a=db.session.get(Board, 1), b=db.session.get(Board, 2))
-    assert page.count("instruct-panel.css") == page.count("instruct-panel.js") == 1
-    assert page.count("<instruct-stream ") == 2
-    identifiers = re.findall(r' id="([^"]+)"', page)
-    assert len(identifiers) == len(set(identifiers))
-
-
-def test_a_redefined_template_of_the_app_is_used_for_pages_and_fragments(
-    app: Flask, client: FlaskClient, tmp_path: object
-) -> None:
-    from jinja2 import ChoiceLoader
-    from jinja2 import DictLoader
-
-    app.jinja_loader = ChoiceLoader([DictLoader({"instruct/actor.html": "By {{ run.actor|upper }}!"})])  # type: ignore[assignment]
-    assert "By ADA!" in post(client, headers=BY_SCRIPT).text
-    assert "By ADA!" in client.get("/boards/1").text
-
-
-def test_an_unknown_handler_is_named_with_those_there_are(app: Flask) -> None:
-    from flask_instruct.errors import HandlerError
-    from flask_instruct.panel import instruct_panel
-
-    from .board import Board
-    from .board import db
-
-    with app.test_request_context():
-        board = db.session.get(Board, 1)
-        with pytest.raises(HandlerError, match=r"no handler named 'Arrangeur'; there is .*Arranger"):
-            instruct_panel(board, handler="Arrangeur")
-        with pytest.raises(HandlerError, match=r'instruct_panel\(record, handler="'):
-            instruct_panel(board)
-
-
-def test_forms_carry_the_token_of_flask_wtf_where_an_app_uses_it(app: Flask, client: FlaskClient) -> None:
-    app.jinja_env.globals["csrf_token"] = lambda: "from-wtf"
-    assert field(client.get("/boards/1").text, "csrf_token") == "from-wtf"
-
-
-def test_an_actor_without_a_rule_is_nobody_and_may_ask(
-    app: Flask, runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_actor_without_a_rule_is_nobody_and_may_ask(app: Flask, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruct._hooks, "actor", None)
     monkeypatch.setattr(instruct._hooks, "authorize", None)
     assert post(app.test_client()).status_code == 303

@@ -133,6 +133,8 @@ function isOurs(element, name, kept) {
  * @param {Element} to
  */
 function isPermanent(from, to) {
+  // Parsed without scripts, its text has become elements.
+  if (from.localName === "noscript") return true;
   const marked = ["data-instruct-permanent", "data-turbo-permanent"];
   return from.id !== "" && from.id === to.id && marked.some((name) => from.hasAttribute(name));
 }

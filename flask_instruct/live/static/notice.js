@@ -118,5 +118,5 @@ function style() {
 /** The words come translated with the script element. @param {string} key */
 function words(key) {
   const script = document.querySelector("script[data-instruct-socket]");
-  return script?.getAttribute(`data-instruct-${key}`) ?? key;
+  return script?.getAttribute(`data-instruct-text-${key}`) ?? key;
 }

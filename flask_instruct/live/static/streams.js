@@ -144,7 +144,10 @@ export class Streams {
    */
   #mark(stream, ready) {
     stream.ready = ready;
-    for (const element of stream.elements) element.toggleAttribute("connected", ready);
+    for (const element of stream.elements) {
+      element.toggleAttribute("connected", ready);
+      if (ready) element.removeAttribute("data-instruct-live");
+    }
   }
 
   /**

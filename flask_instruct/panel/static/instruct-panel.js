@@ -17,6 +17,8 @@ let skew = 0;
  */
 async function send(form, submitter) {
   if (form.getAttribute("aria-busy") === "true") return;
+  // Before anything is sent: the answer's fragments may take the pressed button off the page.
+  const run = submitter?.closest(".instruct-run") ?? null;
   const field = form.querySelector("textarea");
   const written = submitter?.getAttribute("name") === "suggestion" ? null : (field?.value ?? null);
   const request = {
@@ -35,7 +37,7 @@ async function send(form, submitter) {
     }
     // Only what was sent is taken away: the reader may have typed on.
     if (field && written !== null && field.value === written) field.value = "";
-    follow(form, submitter);
+    follow(form, run);
   } finally {
     form.removeAttribute("aria-busy");
   }
@@ -84,12 +86,11 @@ function show(html) {
 }
 
 /**
- * Bring what was asked into view, and put the focus where the pressed button may be about to vanish.
+ * Bring what was asked into view, and put the focus where the pressed button was.
  * @param {HTMLFormElement} form
- * @param {HTMLElement | null} submitter
+ * @param {Element | null} run
  */
-function follow(form, submitter) {
-  const run = submitter?.closest(".instruct-run");
+function follow(form, run) {
   if (run instanceof HTMLElement) {
     run.focus({ preventScroll: true });
     return;
@@ -115,7 +116,7 @@ function isWithoutLive(element) {
 }
 
 /**
- * Whole seconds in the words of the server's `language.duration`.
+ * Whole seconds in the words of the server's `language.whole_duration`.
  * @param {number} seconds
  */
 function duration(seconds) {

@@ -1,0 +1,278 @@
+"""What each action does to the page, in Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from markupsafe import Markup
+from playwright.sync_api import Page
+
+from flask_instruct.live.turbo_stream import turbo_stream
+
+from .watching import heard
+from .watching import items
+from .watching import open_live
+from .watching import render
+
+
+@pytest.fixture
+def page(canvas: Page) -> Page:
+    return canvas
+
+
+def markup(html: str) -> Markup:
+    return Markup(html)
+
+
+LIST = '<ul id="items"><li id="a">a</li><li id="b">b</li></ul>'
+
+
+@pytest.mark.parametrize(
+    ("action", "target", "expected"),
+    [
+        ("append", "items", ["a", "b", "c"]),
+        ("prepend", "items", ["c", "a", "b"]),
+        ("before", "b", ["a", "c", "b"]),
+        ("after", "a", ["a", "c", "b"]),
+        ("replace", "a", ["c", "b"]),
+        ("update", "items", ["c"]),
+    ],
+)
+def test_each_action_puts_a_fragment_where_it_belongs(
+    page: Page, action: str, target: str, expected: list[str]
+) -> None:
+    fragment = turbo_stream(action, target=target, html=markup('<li id="c">c</li>'))
+    render(page, fragment, body=LIST)
+    assert items(page) == expected
+    render(page, fragment)
+    assert items(page) == expected
+
+
+def test_remove_takes_away_what_is_there_and_does_not_mind_what_is_not(page: Page) -> None:
+    render(page, turbo_stream("remove", target="a"), turbo_stream("remove", target="none"), body=LIST)
+    assert items(page) == ["b"]
+
+
+def test_case_16_a_late_append_of_what_is_there_moves_it_to_the_end(page: Page) -> None:
+    render(page, turbo_stream("append", target="items", html=markup('<li id="a">a2</li>')), body=LIST)
+    assert items(page) == ["b", "a2"]
+
+
+def test_before_and_after_leave_one_of_each_id(page: Page) -> None:
+    render(page, turbo_stream("before", target="a", html=markup('<li id="b">b2</li>')), body=LIST)
+    assert items(page) == ["b2", "a"]
+    render(page, turbo_stream("after", target="a", html=markup('<li id="a">a2</li>')))
+    assert items(page) == ["b2", "a2"]
+
+
+def test_several_elements_of_one_message_are_done_in_their_order(page: Page) -> None:
+    render(
+        page,
+        turbo_stream("append", target="items", html=markup('<li id="c">c</li>')),
+        turbo_stream("update", target="c", html="c2"),
+        turbo_stream("prepend", target="items", html=markup('<li id="d">d</li>')),
+        body=LIST,
+    )
+    assert items(page) == ["d", "a", "b", "c2"]
+
+
+def test_targets_reach_every_element_of_a_selector(page: Page) -> None:
+    render(page, turbo_stream("update", targets="#items > li", html=markup("<i>x</i>")), body=LIST)
+    assert items(page) == ["x", "x"]
+
+
+def test_a_malformed_element_costs_the_others_nothing(page: Page) -> None:
+    render(
+        page,
+        turbo_stream("append", target="items", html=markup('<li id="c">c</li>')),
+        '<turbo-stream action="update" targets="]["><template>x</template></turbo-stream>',
+        '<turbo-stream action="dance" target="a"></turbo-stream>',
+        '<turbo-stream action="constructor" target="a"></turbo-stream>',
+        "<turbo-stream></turbo-stream><p>neither</p> text </div>",
+        turbo_stream("append", target="items", html=markup('<li id="d">d</li>')),
+        body=LIST,
+    )
+    assert items(page) == ["a", "b", "c", "d"]
+
+
+def test_text_grows_by_its_offset_and_never_doubles(page: Page) -> None:
+    def say(offset: int, piece: str) -> Any:
+        return render(page, turbo_stream("text", target="talk", html=piece, offset=offset))
+
+    render(page, body='<p id="talk"></p>')
+    assert say(0, "one <b>")
+    assert say(7, " 😀")
+    assert say(0, "one <b>")
+    assert say(10, "!\n ")
+    assert page.text_content("#talk") == "one <b> 😀!\n "
+    assert page.evaluate("document.getElementById('talk').childNodes.length") == 1
+
+
+def test_text_beyond_the_end_means_that_something_is_missing(page: Page) -> None:
+    fragment = turbo_stream("text", target="talk", html="x", offset=5)
+    assert render(page, fragment, body='<p id="talk">abc</p>') is False
+    assert page.text_content("#talk") == "abc"
+
+
+def test_text_for_a_finished_or_absent_element_is_ignored(page: Page) -> None:
+    fragment = turbo_stream("text", target="talk", html="x", offset=5)
+    assert render(page, fragment, body='<p id="talk" data-instruct-final>abc</p>') is True
+    assert render(page, fragment, body="") is True
+
+
+def test_t14_what_a_model_writes_is_never_run(page: Page) -> None:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("dialog", lambda dialog: requests.append(dialog.message))
+    hostile = (
+        "<script>window.ran = 1</script><script src='/ran.js'></script>"
+        "<b onclick='window.ran = 2' onfocus='window.ran = 3' autofocus tabindex=0>x</b>"
+        "<a id=link href=' java\tscript:window.ran = 4'>x</a><iframe srcdoc='<script>top.ran = 5</script>'></iframe>"
+        "<svg onload='window.ran = 6'></svg><form action='javascript:window.ran = 7'><button id=go>x</button></form>"
+    )
+    for action in ("append", "update", "replace"):
+        for method in (None, "morph"):
+            fragment = turbo_stream(action, target="box", html=markup(f"<div id=box>{hostile}</div>"), method=method)
+            render(page, fragment, body="<div id=box></div>")
+            page.click("b")
+            page.click("#link")
+    assert page.evaluate("window.ran") is None
+    assert not [url for url in requests if "ran.js" in url]
+    assert page.locator("[onclick], [onload], [onfocus], [srcdoc]").count() == 0
+
+
+def test_a_morph_changes_only_what_differs(page: Page) -> None:
+    render(page, body='<div id="box" class="old"><p>one</p><p id="two">two</p><ul><li id="x">x</li></ul></div>')
+    page.evaluate("window.kept = [...document.querySelectorAll('#box, #box *')]")
+    new = '<div id="box" class="new" title="t"><p>one</p><p id="new">new</p><p id="two">2</p>'
+    new += '<ul><li id="x">x</li></ul></div>'
+    render(page, turbo_stream("replace", target="box", html=markup(new), method="morph"))
+    assert page.evaluate("document.getElementById('box').outerHTML.replace(/ data-instruct-changed=\"\"/, '')") == new
+    assert page.evaluate("kept.every((element) => element.isConnected)")
+
+
+def test_a_morph_can_reorder_without_taking_the_focus_away(page: Page) -> None:
+    def inputs(*names: str) -> str:
+        return "".join(f'<input id="{name}">' for name in names)
+
+    render(page, body=f'<div id="box">{inputs("a", "b", "c", "d")}</div>')
+    page.focus("#c")
+    new = markup(f'<div id="box">{inputs("c", "d", "a", "b")}</div>')
+    render(page, turbo_stream("replace", target="box", html=new, method="morph"))
+    assert page.evaluate("[...document.querySelectorAll('#box input')].map((each) => each.id)") == ["c", "d", "a", "b"]
+    assert page.evaluate("document.activeElement.id") == "c"
+
+
+def test_a_morph_of_many_random_trees_gives_the_new_tree(page: Page) -> None:
+    assert (
+        page.evaluate(
+            """async () => {
+          const { morph } = await import("/instruct/live/morph.js");
+          let seed = 7;
+          const random = (most) => (seed = (seed * 16807) % 2147483647) % most;
+          const tree = (depth) => {
+            const element = document.createElement(["p", "div", "span", "b"][random(4)]);
+            if (random(2)) element.className = "c" + random(3);
+            const ids = new Set();
+            for (let count = random(5); count > 0 && depth > 0; count--) {
+              const child = random(4) ? tree(depth - 1) : document.createTextNode("t" + random(9));
+              if (child.nodeType === 1 && random(2)) {
+                const id = `n${depth}-${random(6)}`;
+                if (!ids.has(id)) child.id = id;
+                ids.add(id);
+              }
+              element.append(child);
+            }
+            return element;
+          };
+          for (let round = 0; round < 400; round++) {
+            const [from, to] = [tree(4), tree(4)].map((each) => {
+              const box = document.createElement("section");
+              box.append(each);
+              return box;
+            });
+            const expected = to.cloneNode(true);
+            document.body.replaceChildren(from);
+            morph(from, to);
+            if (!from.isEqualNode(expected)) return [round, from.outerHTML, expected.outerHTML];
+          }
+          return null;
+        }"""
+        )
+        is None
+    )
+
+
+def test_a_replaced_element_with_the_focus_keeps_it(page: Page) -> None:
+    render(page, body='<div id="box"><button id="go">Go</button></div>')
+    page.focus("#go")
+    new = markup('<div id="box"><p>done</p><button id="go">Again</button></div>')
+    render(page, turbo_stream("replace", target="box", html=new))
+    assert page.evaluate("document.activeElement.id") == "go"
+    assert page.inner_text("#go") == "Again"
+
+
+def test_what_a_person_has_opened_stays_open(page: Page) -> None:
+    def box(word: str, attribute: str = "") -> Markup:
+        return markup(f'<details id="box"{attribute}><summary>s</summary><p>{word}</p></details>')
+
+    render(page, body=box("one"))
+    page.click("summary")
+    render(page, turbo_stream("replace", target="box", html=box("two"), method="morph"))
+    assert page.evaluate("document.getElementById('box').open") is True
+    assert page.inner_text("#box p") == "two"
+
+
+def test_a_permanent_element_is_left_alone(page: Page) -> None:
+    render(page, body='<div id="box"><p id="clock" data-instruct-permanent>12:00</p></div>')
+    new = markup('<div id="box"><p id="clock" data-instruct-permanent></p></div>')
+    render(page, turbo_stream("replace", target="box", html=new, method="morph"))
+    assert page.inner_text("#clock") == "12:00"
+
+
+def test_what_changed_is_marked_for_a_moment(page: Page) -> None:
+    render(page, turbo_stream("append", target="items", html=markup('<li id="c">c</li>')), body=LIST)
+    assert page.locator("[data-instruct-changed]").all_inner_texts() == ["c"]
+    page.wait_for_selector("[data-instruct-changed]", state="detached", timeout=8_000)
+
+
+def test_a_morph_that_changes_nothing_marks_nothing(page: Page) -> None:
+    render(
+        page,
+        turbo_stream("replace", target="a", html=markup('<li id="a">a</li>'), method="morph"),
+        body=LIST,
+    )
+    assert page.locator("[data-instruct-changed]").count() == 0
+
+
+def test_the_host_page_hears_of_each_action_and_may_object(page: Page) -> None:
+    page.evaluate(
+        """() => document.addEventListener("instruct:before-render", (event) => {
+          if (event.detail.element.getAttribute("target") === "a") event.preventDefault();
+        })"""
+    )
+    render(page, turbo_stream("remove", target="a"), turbo_stream("remove", target="b"), body=LIST)
+    assert items(page) == ["a"]
+    assert [detail["action"] for detail in heard(page, "before-render")] == ["remove", "remove"]
+    assert heard(page, "rendered") == [{"action": "remove", "stream": "test"}]
+
+
+def test_custom_actions_are_left_to_turbo_when_it_is_there(new_page: Callable[..., Page], address: str) -> None:
+    page = open_live(new_page(), address)
+    page.evaluate(
+        """() => {
+          window.Turbo = { StreamActions: { shout() {} } };
+          customElements.define("turbo-stream", class extends HTMLElement {
+            connectedCallback() { window.shouted = this.getAttribute("action"); this.remove(); }
+          });
+        }"""
+    )
+    page.evaluate(
+        """async () => {
+          const { render } = await import("/instruct/live/actions.js");
+          render('<turbo-stream action="shout"></turbo-stream>', "test");
+        }"""
+    )
+    assert page.evaluate("window.shouted") == "shout"

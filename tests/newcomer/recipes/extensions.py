@@ -1,0 +1,6 @@
+from flask_sqlalchemy import SQLAlchemy
+
+from flask_instruct import Instruct
+
+db = SQLAlchemy()
+instruct = Instruct(db=db)

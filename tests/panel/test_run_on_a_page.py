@@ -1,0 +1,253 @@
+"""A run on an open page: every step shows, and the page ends the same as a fresh one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from playwright.sync_api import expect
+
+from flask_instruct.panel.page import SHOWN_RUNS
+from flask_instruct.runs.job import generate
+from flask_instruct.runs.models import Message
+from flask_instruct.runs.models import Run
+from flask_instruct.runs.models import now
+
+from .board import LONG
+from .board import WorkerDied
+from .board import db
+from .board import released
+from .pages import Aside
+from .pages import Open
+from .pages import Work
+from .pages import ask
+from .pages import assert_equals_a_fresh_page
+from .pages import status
+from .test_views import post
+
+
+@pytest.fixture
+def hold() -> Iterator[None]:
+    """Let the tool ``hold`` hold, until ``released`` is set or the test has ended."""
+    released.clear()
+    yield
+    released.set()
+
+
+@pytest.mark.parametrize("board_database", ["sqlite", "postgresql"], indirect=True)
+def test_two_people_see_the_same_run_to_its_end(enter: Open, work: Work) -> None:
+    ada, bob = enter("Ada"), enter("Bob")
+    ask(ada, "Arrange it.")
+    expect(bob.locator(".instruct-prompt__text")).to_have_text("Arrange it.")
+    work()
+    for page in (ada, bob):
+        expect(status(page)).to_have_text("Done")
+        expect(page.locator(".instruct-call")).to_have_count(5)
+        assert_equals_a_fresh_page(page, enter)
+
+
+def test_each_step_shows_with_its_outcome(enter: Open, work: Work) -> None:
+    page = enter()
+    ask(page, "Arrange it.")
+    work()
+    expect(status(page)).to_have_text("Done")
+    expect(page.locator(".instruct-text strong")).to_have_text("two")
+    told = [
+        ("Add card", "one", "Done"),
+        ("Add card", "two", "Done"),
+        ("Check", "Failed", "Refused by the tool: The weights total 110, not 100."),
+        ("Add card", "three", "Done"),
+        ("Check all", "Failed", "There is no such tool:"),
+    ]
+    heads = page.locator(".instruct-call__head")
+    for number, words in enumerate(told):
+        for word in words:
+            expect(heads.nth(number)).to_contain_text(word)
+    expect(page.locator(".instruct-status__line")).to_contain_text("3 steps done, 2 failed")
+
+
+def test_a_page_opened_in_mid_run_catches_up(enter: Open, work_aside: Aside) -> None:
+    page = enter()
+    ask(page, "Long story.")
+    work_aside()
+    expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
+    late = enter("Bob")
+    expect(status(late)).to_have_text("Done", timeout=20_000)
+    expect(status(page)).to_have_text("Done")
+    expect(late.locator(".instruct-text")).to_have_text(LONG.strip())
+    assert_equals_a_fresh_page(late, enter)
+    assert_equals_a_fresh_page(page, enter)
+
+
+def test_streamed_text_is_exact_in_every_character(enter: Open, work_aside: Aside) -> None:
+    page = enter()
+    page.evaluate(
+        """() => {
+            window.texts = [];
+            new MutationObserver(() => {
+                const text = document.querySelector(".instruct-text--streaming")?.textContent;
+                if (text) window.texts.push(text);
+            }).observe(document.querySelector(".instruct-runs"), {childList: true, subtree: true, characterData: true});
+        }"""
+    )
+    ask(page, "Chat with me.")
+    work_aside()
+    expect(status(page)).to_have_text("Done")
+    texts = page.evaluate("window.texts")
+    assert texts[-1] == "Hello, 👋 *world*.\nAnd more."
+    assert all(texts[-1].startswith(text) for text in texts)
+    expect(page.locator(".instruct-text em")).to_have_text("world")
+
+
+def test_a_tool_shows_as_running_with_its_time_also_on_a_page_opened_then(
+    enter: Open, work_aside: Aside, hold: None
+) -> None:
+    page = enter()
+    ask(page, "Hold on.")
+    work_aside()
+    states = page.locator(".instruct-call__state")
+    expect(states.nth(0)).to_have_text(re.compile("Running [1-9] s"))
+    expect(states.nth(1)).to_have_text("Waiting")
+    expect(status(page)).to_have_text("Using “Hold”")
+    expect(page.locator(".instruct-status__line time")).to_have_text(re.compile("[1-9] s"))
+    assert_equals_a_fresh_page(page, enter)
+    released.set()
+    expect(states.nth(0)).to_have_text(re.compile(r"Done [1-9]\.[0-9] s"))
+    expect(status(page)).to_have_text("Done")
+    assert_equals_a_fresh_page(page, enter)
+
+
+def test_an_open_card_stays_open_and_focused_while_it_changes(enter: Open, work: Work) -> None:
+    page = enter()
+    page.evaluate(
+        """() => new MutationObserver(() => {
+            const summary = document.querySelector(".instruct-call summary");
+            if (summary && !window.opened) { window.opened = true; summary.click(); summary.focus(); }
+        }).observe(document.querySelector(".instruct-runs"), {childList: true, subtree: true})"""
+    )
+    ask(page, "Arrange it.")
+    work()
+    expect(status(page)).to_have_text("Done")
+    first = page.locator(".instruct-call").first
+    expect(first.locator(".instruct-result")).to_be_visible()
+    expect(first.locator(".instruct-result")).to_have_text("Added one.")
+    expect(first.locator("summary")).to_be_focused()
+
+
+def test_a_failed_run_says_why_and_is_retried(enter: Open, work: Work) -> None:
+    page = enter()
+    ask(page, "Fail now.")
+    work()
+    expect(page.locator(".instruct-error")).to_contain_text("The AI service is overloaded.")
+    assert "529" not in page.content()
+    assert_equals_a_fresh_page(page, enter)
+    page.get_by_role("button", name="Retry").click()
+    expect(status(page)).to_have_text("Queued, waiting for a worker")
+    assert page.evaluate("document.activeElement.className") == "instruct-run"
+    work()
+    expect(page.locator(".instruct-error")).to_be_visible()
+    assert_equals_a_fresh_page(page, enter)
+
+
+def test_the_oldest_request_leaves_as_a_new_one_comes(enter: Open, client: FlaskClient) -> None:
+    for number in range(SHOWN_RUNS):
+        post(client, data={"prompt": f"Arrange number {number}."})
+    page = enter()
+    ask(page, "Arrange the last.")
+    expect(page.locator(".instruct-prompt__text").last).to_have_text("Arrange the last.")
+    expect(page.locator(".instruct-run")).to_have_count(SHOWN_RUNS)
+    expect(page.locator(".instruct-prompt__text").first).to_have_text("Arrange number 1.")
+    assert_equals_a_fresh_page(page, enter)
+
+
+def test_the_newest_line_stays_in_view(enter: Open, work_aside: Aside) -> None:
+    page = enter()
+    ask(page, "Long story.")
+    work_aside()
+    expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
+    expect(status(page)).to_have_text("Done", timeout=20_000)
+    expect(status(page)).to_be_in_viewport()
+
+
+def test_a_reader_who_scrolled_up_is_left_there(enter: Open, work: Work, work_aside: Aside) -> None:
+    page = enter()
+    ask(page, "Long story.")
+    work()
+    ask(page, "Arrange it.")
+    log = page.locator(".instruct-log")
+    first = page.locator(".instruct-prompt__text").first
+    expect(page.locator(".instruct-run")).to_have_count(2)
+    log.evaluate("log => { log.scrollTop = -log.scrollHeight }")
+    before = first.bounding_box()
+    work()
+    expect(status(page)).to_have_text("Done")
+    assert first.bounding_box() == before
+
+
+def test_a_run_whose_worker_died_is_resumed_on_the_page_in_its_order(
+    enter: Open, app: Flask, runs: Callable[[], list[Run]]
+) -> None:
+    page = enter()
+    ask(page, "Crash in between.")
+    [run] = runs()
+    with app.app_context(), pytest.raises(WorkerDied):
+        generate(run.id)
+    expect(status(page)).to_have_text("Using “Crash once”")
+    silence(app, run.id)
+    with app.app_context():
+        generate(run.id)
+    expect(status(page)).to_have_text("Done")
+    expect(page.locator(".instruct-badge")).to_have_text("Resumed after an interruption")
+    expect(page.locator(".instruct-call__name")).to_have_text(["Add card", "Crash once", "Add card"])
+    expect(page.locator(".instruct-call__state")).to_have_text([re.compile("Done")] * 3)
+    assert_equals_a_fresh_page(page, enter)
+
+
+def test_half_an_answer_leaves_the_page_when_the_run_is_taken_up_again(
+    enter: Open, app: Flask, runs: Callable[[], list[Run]]
+) -> None:
+    page = enter()
+    ask(page, "Chat with me.")
+    [run] = runs()
+    with app.app_context():
+        db.session.get_one(Run, run.id).status = "running"
+        db.session.add(Message(run_id=run.id, seq=1, text="Half an ans", state="streaming"))
+        db.session.commit()
+    silence(app, run.id)
+    page.reload()
+    expect(page.locator(".instruct-text--streaming")).to_have_text("Half an ans")
+    with app.app_context():
+        generate(run.id)
+    expect(status(page)).to_have_text("Done")
+    expect(page.locator(".instruct-text")).to_have_count(1)
+    assert "Half an ans" not in page.locator(".instruct-log").inner_text()
+    assert_equals_a_fresh_page(page, enter)
+
+
+def test_an_answer_that_a_limit_of_the_provider_cut_is_a_failure_with_its_reason(enter: Open, work: Work) -> None:
+    page = enter()
+    ask(page, "Cut it.")
+    work()
+    expect(page.locator(".instruct-error")).to_contain_text("cut off because it became too long")
+    assert_equals_a_fresh_page(page, enter)
+
+
+def test_a_run_that_met_its_limit_says_which(enter: Open, work: Work) -> None:
+    page = enter()
+    ask(page, "Forever on.")
+    work()
+    expect(status(page)).to_have_text("Stopped at a limit")
+    expect(page.locator(".instruct-error")).to_contain_text("used its tools as many times as one request allows")
+    assert_equals_a_fresh_page(page, enter)
+
+
+def silence(app: Flask, run_id: str) -> None:
+    """Let the lease of a run's dead worker run out."""
+    with app.app_context():
+        db.session.get_one(Run, run_id).lease_until = now() - timedelta(seconds=1)
+        db.session.commit()
