@@ -12,6 +12,7 @@ from .errors import ToolError
 from .extension import Instruct
 from .extension import generate_for
 from .handlers import AiResponseHandler
+from .live.turbo_stream import dom_id
 from .orchestrator import Orchestrator
 from .prompt import Prompt
 from .prompt import gen
@@ -34,6 +35,7 @@ __all__ = [
     "ToolError",
     "ai_tool",
     "ai_tools_from",
+    "dom_id",
     "gen",
     "generate_for",
 ]

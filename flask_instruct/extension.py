@@ -124,6 +124,7 @@ class Instruct:
     broadcast_before_to = staticmethod(broadcasts.broadcast_before_to)
     broadcast_after_to = staticmethod(broadcasts.broadcast_after_to)
     broadcast_refresh_to = staticmethod(broadcasts.broadcast_refresh_to)
+    broadcast_text_to = staticmethod(broadcasts.broadcast_text_to)
 
     def __init__(self, app: Flask | None = None, db: SQLAlchemy | None = None) -> None:
         self._db = db
@@ -194,13 +195,16 @@ class Instruct:
             no run if it rolls back.
         :param actor: who asks; default: the current user.
         :raises HandlerError: when the handler is not one, or its record has no key yet.
+        :raises ConfigurationError: when there is no Redis to ask for a worker, or the database cannot be shared.
         """
         state = self._state()
         if not isinstance(handler, AiResponseHandler):
             raise HandlerError(f"{type(handler).__name__} is not a handler: let the class inherit AiResponseHandler.")
         if not user_prompt.strip():
             raise ValueError("user_prompt is empty: say what the AI should do.")
+        # What cannot work is said before anything is written.
         ledger_engine(state.db)
+        state.redis_url()
         session = state.db.session
         session.flush()
         run = models.Run(

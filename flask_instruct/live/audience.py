@@ -55,7 +55,7 @@ def verified_stream(signer: Signer, token: str, viewer: str, max_age: float) -> 
     stream = str(signed.payload["stream"])
     # What was signed for nobody in particular was on a page that anybody may see.
     if signed.viewer and signed.viewer != viewer:
-        raise Refused(FORBIDDEN, "not yours")
+        raise Refused(FORBIDDEN, "signed for another viewer")
     require_rule(viewer, stream)
     return stream
 

@@ -10,8 +10,10 @@ from typing import Any
 
 from flask import Flask
 from redis.exceptions import RedisError
+from werkzeug.exceptions import HTTPException
 
 from . import frames
+from .audience import UNKNOWN
 from .audience import Refused
 from .audience import current_viewer
 from .audience import require_rule
@@ -91,7 +93,21 @@ class Visitor:
     @contextmanager
     def _context(self) -> Iterator[None]:
         with self._app.app_context(), self._app.request_context(dict(self._environ)):
+            self._let_the_app_look()
             yield
+
+    def _let_the_app_look(self) -> None:
+        """Run the app's functions before the request: many apps learn there who is looking (``g.user``).
+
+        :raises Refused: when one of them answers the request itself, as a sign-in guard does.
+        """
+        for function in self._app.before_request_funcs.get(None, ()):
+            try:
+                answer = self._app.ensure_sync(function)()
+            except HTTPException as error:
+                raise Refused(UNKNOWN, f"the app answered {error.code}") from error
+            if answer is not None:
+                raise Refused(UNKNOWN, "the app sends this visitor elsewhere")
 
     @contextmanager
     def _closing_on_error(self) -> Iterator[None]:
@@ -99,6 +115,7 @@ class Visitor:
         try:
             yield
         except Refused as refused:
+            logger.warning("A page's socket was closed with %d: %s", refused.code, refused)
             close(refused.code, str(refused))
         except Malformed as malformed:
             close(POLICY, str(malformed))

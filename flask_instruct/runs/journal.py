@@ -19,7 +19,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..errors import HandlerError
 from ..errors import InstructError
 from ..errors import RecordGone
 from ..events import Event
@@ -36,9 +35,9 @@ from ..orchestrator import Recorder
 from ..orchestrator import tell_ending
 from ..tools import ToolContext
 from ..tools import ToolOutcome
-from ..tools import failure
 from ..tools import run_tool
 from ..tools import settle
+from .app_code import AppCode
 from .endings import describe
 from .history import interrupted
 from .models import HELD
@@ -50,7 +49,6 @@ from .models import now
 from .models import storable
 from .notices import Notices
 from .unit import Unit
-from .unit import joined_session
 from .unit import unit_of_work
 
 if TYPE_CHECKING:
@@ -89,6 +87,7 @@ class Journal(Recorder):
         self._attempt = run.attempt
         self._actor = run.actor
         self._notices = Notices(state)
+        self._app_code = AppCode(state, self._notices, run.handler)
         self._deadline = time.monotonic() + state.config.run_timeout
         self._model = ""
         self._usage: Usage | None = None
@@ -261,40 +260,10 @@ class Journal(Recorder):
                 result_chars=config.result_chars,
             )
 
-        outcome = self._try(unit, call, work)
+        outcome = self._app_code.run_tool(unit, call.name, work)
         if outcome.error:
-            self._try_callback(unit, lambda handler: settle(handler, request.call, outcome))
+            self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
         return outcome
-
-    def _try(self, unit: Unit, call: ToolCall, work: Callable[[AiResponseHandler], ToolOutcome]) -> ToolOutcome:
-        """Run ``work`` with the tool's session; an outcome that is an error leaves no edit behind."""
-        outcome: ToolOutcome | None = None
-        try:
-            with self._notices.gathering(unit), joined_session(self._state.db, unit):
-                outcome = work(locate(self._gid))
-                if outcome.error:
-                    raise _Undo
-        except _Undo:
-            pass
-        except HandlerError:
-            raise
-        except (InstructError, SQLAlchemyError) as error:
-            # The tool had returned; its flush or commit failed.
-            outcome = failure(call.name, error, outcome.arguments if outcome is not None else None)
-        assert outcome is not None
-        if isinstance(outcome.exception, RecordGone):
-            raise outcome.exception
-        return outcome
-
-    def _try_callback(self, unit: Unit, callback: Callable[[AiResponseHandler], object]) -> None:
-        """Call an app's callback in a savepoint of the unit; its failure is logged and undone."""
-        try:
-            with self._notices.gathering(unit), joined_session(self._state.db, unit):
-                callback(locate(self._gid))
-        except RecordGone:
-            pass
-        except Exception:
-            logger.exception("A callback of %s failed", self._gid)
 
     def _call_back(self, callback: Callable[[AiResponseHandler], object]) -> None:
         """Call an app's callback outside any transaction of ours, and leave none of its open (G5)."""
@@ -314,7 +283,7 @@ class Journal(Recorder):
         status, error_class, safe, technical = describe(ending)
         with self._step() as (unit, run):
             self._close_open_rows(unit, run)
-            self._try_callback(unit, lambda handler: tell_ending(handler, ending))
+            self._app_code.call_back(unit, lambda handler: tell_ending(handler, ending))
             if ending.error is not None and self._round_began and ending.finish is None:
                 unit.ledger.add(self._model_call(None, error_class))
             run.status = status
@@ -377,10 +346,6 @@ class Journal(Recorder):
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             raise RunTimeout(f"The run took longer than INSTRUCT_RUN_TIMEOUT, {self._state.config.run_timeout:g} s.")
-
-
-class _Undo(Exception):
-    """Leaves a tool's session so that nothing of it is kept."""
 
 
 def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: datetime) -> bool:

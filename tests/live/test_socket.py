@@ -14,6 +14,7 @@ import pytest
 import requests
 from flask import Flask
 from flask import g
+from flask import request
 
 from flask_instruct.live.audience import sign_stream
 from tests.support import holds
@@ -133,8 +134,6 @@ def test_an_expired_token_closes_4401(make_app: MakeApp, serve_site: Serve) -> N
 
 def people(app: Flask, **hooks: Any) -> None:
     """Let the header X-User say who looks, as a login would."""
-    from flask import request
-
     app.extensions["instruct"] = SimpleNamespace(
         db=None,
         actor=lambda: request.headers.get("X-User"),
@@ -153,6 +152,26 @@ def test_a_token_made_for_someone_else_closes_4403_and_nothing_is_heard(app: Fla
     with Client(address, headers={"X-User": "7"}) as page:
         page.subscribe(token(app, viewer="7"), since)
         page.until("ready")
+
+
+def test_who_looks_may_be_told_by_a_function_before_the_request(make_app: MakeApp, serve_site: Serve) -> None:
+    app = make_app()
+    people(app)
+    app.extensions["instruct"].actor = lambda: g.get("user")
+
+    @app.before_request
+    def know_the_person() -> tuple[str, int] | None:
+        g.user = request.headers.get("X-User")
+        return ("Sign in first.", 302) if signed_out.is_set() else None
+
+    signed_out = threading.Event()
+    address = serve_site(app)
+    with Client(address, headers={"X-User": "7"}) as page:
+        page.subscribe(token(app, viewer="7"), live_of(app).bus.now())
+        page.until("ready")
+        signed_out.set()
+        page.subscribe(token(app, "other", viewer="7"), live_of(app).bus.now())
+        assert page.closed() == 4401
 
 
 def test_what_was_signed_for_nobody_anybody_may_hear(app: Flask, address: str) -> None:

@@ -1,0 +1,73 @@
+"""Running the app's own code inside a unit of work: a tool or a callback, each in a savepoint of its own, whose edits
+and broadcasts are kept together or dropped together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..errors import HandlerError
+from ..errors import InstructError
+from ..errors import RecordGone
+from ..handlers import AiResponseHandler
+from ..handlers import locate
+from ..tools import ToolOutcome
+from ..tools import failure
+from .notices import Notices
+from .unit import Unit
+from .unit import joined_session
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+logger = logging.getLogger("flask_instruct")
+
+
+class AppCode:
+    """The handler of one run, located afresh for each piece of its code."""
+
+    def __init__(self, state: State, notices: Notices, gid: str) -> None:
+        self._state = state
+        self._notices = notices
+        self._gid = gid
+
+    def run_tool(self, unit: Unit, name: str, work: Callable[[AiResponseHandler], ToolOutcome]) -> ToolOutcome:
+        """Run a tool with the session that is joined to the unit; an outcome that is an error leaves no edit behind.
+
+        :raises HandlerError: when the handler or its record is gone.
+        """
+        outcome: ToolOutcome | None = None
+        try:
+            with self._notices.gathering(unit), joined_session(self._state.db, unit):
+                outcome = work(locate(self._gid))
+                if outcome.error:
+                    raise _Undo
+        except _Undo:
+            pass
+        except HandlerError:
+            raise
+        except (InstructError, SQLAlchemyError) as error:
+            # The tool had returned; its flush or commit failed.
+            outcome = failure(name, error, outcome.arguments if outcome is not None else None)
+        assert outcome is not None
+        if isinstance(outcome.exception, RecordGone):
+            raise outcome.exception
+        return outcome
+
+    def call_back(self, unit: Unit, callback: Callable[[AiResponseHandler], object]) -> None:
+        """Call a callback with the joined session; its failure is logged and undone, and costs the unit nothing."""
+        try:
+            with self._notices.gathering(unit), joined_session(self._state.db, unit):
+                callback(locate(self._gid))
+        except RecordGone:
+            pass
+        except Exception:
+            logger.exception("A callback of %s failed", self._gid)
+
+
+class _Undo(Exception):
+    """Leaves a tool's session so that nothing of it is kept."""
