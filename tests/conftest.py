@@ -34,6 +34,11 @@ CHROMIUM_FLAGS = (
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what needs a browser last: Playwright keeps an event loop running in the main thread from then on."""
+    items.sort(key=lambda item: "browser" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """URL of a private Redis; pair it with ``key_prefix`` to share nothing between tests."""

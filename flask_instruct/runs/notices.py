@@ -1,5 +1,5 @@
 """How the ledger tells pages: fragments are gathered while a step is written, kept in the outbox with it, and
-published after its commit. What is lost between commit and publish is published later by the sweep.
+published after its commit. For what is lost between commit and publish, the pages refresh themselves later.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
 from ..live.broadcasts import outlet
+from ..live.turbo_stream import turbo_stream
 from .models import Message
 from .models import Outbox
 from .models import Run
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ..extension import State
 
 logger = logging.getLogger("flask_instruct")
+
+SEEN = "seen"
+"""Position of a broadcast that Redis had taken before."""
 
 
 class RunObserver(Protocol):
@@ -73,6 +77,7 @@ class Notices:
     def __init__(self, state: State) -> None:
         self._state = state
         self._positions: dict[str, str] = {}
+        self._missed: list[Fragment] = []
 
     @contextmanager
     def gathering(self, unit: Unit) -> Iterator[None]:
@@ -103,7 +108,10 @@ class Notices:
         unit.after_commit(lambda: self._publish(rows))
 
     def _publish(self, rows: list[Fragment]) -> None:
-        self._positions |= publish(self._state, rows)
+        missed, self._missed = self._missed, []
+        positions = publish_late(self._state, missed) | publish(self._state, rows)
+        self._missed = [row for row in (*missed, *rows) if row.id not in positions]
+        self._positions |= positions
 
     def flush(self, engine: sa.Engine) -> None:
         """Write down what Redis answered to the last broadcasts."""
@@ -133,18 +141,28 @@ def add_to_outbox(session: Session, broadcasts: list[tuple[str, str]]) -> list[F
 
 
 def publish(state: State, rows: list[Fragment]) -> dict[str, str]:
-    """Publish committed broadcasts in order; return the position of each that Redis took.
+    """Publish broadcasts that were committed just now; return the position of each that Redis took.
 
-    Stops at the first failure: the sweep goes on from there, so that order is kept.
+    Stops at the first failure. What is left is not published later as it is: newer fragments may have gone out in
+    between, and an old one after them would take the page back. See :func:`publish_late`.
     """
     positions: dict[str, str] = {}
     for row in rows:
         try:
-            positions[row.id] = state.live.bus.publish(row.stream, row.html, broadcast_id=row.id) or "seen"
+            positions[row.id] = state.live.bus.publish(row.stream, row.html, broadcast_id=row.id) or SEEN
         except RedisError as error:
             logger.warning("Broadcast %s waits in the outbox, Redis could not be reached: %s", row.id, error)
             break
     return positions
+
+
+def publish_late(state: State, rows: list[Fragment]) -> dict[str, str]:
+    """Let the pages that missed a broadcast refresh themselves: whatever went out since, they end up right.
+
+    A broadcast that Redis has seen before is left alone, so that nothing happens when only its note was lost.
+    """
+    refresh = str(turbo_stream("refresh"))
+    return publish(state, [row._replace(html=refresh) for row in rows])
 
 
 def settle(session: Session, positions: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from .models import HELD
 from .models import Outbox
 from .models import Run
 from .models import now
-from .notices import publish
+from .notices import publish_late
 from .notices import settle
 from .notices import unpublished
 from .queue import is_waiting
@@ -35,14 +35,14 @@ PUBLISH_AFTER = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one sweep found: runs rung for again, and broadcasts published late."""
+    """What one sweep found: runs rung for again, and broadcasts that had not been published."""
 
     runs: int
     broadcasts: int
 
 
 def sweep(state: State) -> Swept:
-    """Ring for forgotten and interrupted runs, publish what waits in the outbox; needs an app context."""
+    """Ring for forgotten and interrupted runs, refresh the pages that missed a broadcast; needs an app context."""
     engine = ledger_engine(state.db)
     with Session(engine) as session:
         runs = _forgotten(session, state.config.sweep_interval)
@@ -53,7 +53,7 @@ def sweep(state: State) -> Swept:
     except RedisError as error:
         logger.warning("The sweep could not reach Redis: %s", error)
         return Swept(0, 0)
-    positions = publish(state, waiting)
+    positions = publish_late(state, waiting)
     _tidy(state, engine, positions)
     return Swept(rung, len(positions))
 

@@ -25,6 +25,7 @@ from rq.exceptions import StopRequested
 from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..adapters.registry import preload
@@ -89,7 +90,9 @@ def _prepare(state: State) -> None:
             if mode != "wal":
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
                 logger.info("The SQLite database was in journal mode %s and is now in WAL mode", mode)
-    forget_pools(state)
+    # Closed before the fork, not merely forgotten: SQLite's locks do not survive a copy of its file descriptors.
+    for pool in _engines(state):
+        pool.dispose()
 
 
 def _work(app: Flask, url: str) -> None:
@@ -212,10 +215,9 @@ def die_with_parent() -> None:
 
 def forget_connections() -> None:
     """Drop what a fork must not share: database connections stay the parent's, ours are made anew."""
-    forget_pools(current_app.extensions["instruct"])
-
-
-def forget_pools(state: State) -> None:
-    for engine in state.db.engines.values():
+    for engine in _engines(current_app.extensions["instruct"]):
         engine.dispose(close=False)
-    ledger_engine(state.db).dispose(close=False)
+
+
+def _engines(state: State) -> list[Engine]:
+    return [*state.db.engines.values(), ledger_engine(state.db)]

@@ -264,7 +264,12 @@ def test_a_server_that_is_about_to_end_says_so_to_all_pages_and_takes_no_more(ma
     assert late.codes == [1012]
 
 
+def hub_threads() -> set[int | None]:
+    return {thread.ident for thread in threading.enumerate() if thread.name == "flask-instruct-hub"}
+
+
 def test_closing_ends_the_thread_and_tells_the_pages(make_hub: MakeHub) -> None:
+    before = hub_threads()
     hub, bus = make_hub()
     connection = join(hub)
     hub.subscribe(connection, "s", Position.parse(bus.now()))
@@ -272,13 +277,14 @@ def test_closing_ends_the_thread_and_tells_the_pages(make_hub: MakeHub) -> None:
     hub.close()
     assert time.monotonic() - began < 2
     assert connection.codes == [1012]
-    assert "flask-instruct-hub" not in {thread.name for thread in threading.enumerate()}
+    assert hub_threads() == before
     assert not hub.add(Noting())
 
 
 def test_no_thread_starts_before_the_first_page(make_hub: MakeHub) -> None:
+    before = hub_threads()
     make_hub()
-    assert "flask-instruct-hub" not in {thread.name for thread in threading.enumerate()}
+    assert hub_threads() == before
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
