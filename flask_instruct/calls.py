@@ -125,7 +125,7 @@ def run_tool(
     return replace(outcome, content=cut(outcome.content, result_chars))
 
 
-def failure(name: str, exception: Exception, arguments: JsonObject | None = None) -> ToolOutcome:
+def failure(name: str, exception: BaseException, arguments: JsonObject | None = None) -> ToolOutcome:
     """Return the outcome for what a tool, or the flush of its edits, raised.
 
     A :class:`ToolError` is told word for word. Of anything else the model learns no internals; it is logged.

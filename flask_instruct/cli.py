@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextlib import suppress
 
 import click
+import sqlalchemy as sa
+from flask import Flask
 from flask.cli import AppGroup
 from flask.cli import ScriptInfo
 from flask.cli import pass_script_info
+from sqlalchemy.exc import SQLAlchemyError
 
 from .errors import ConfigurationError
+from .runs.models import Ledger
 
 instruct = AppGroup("instruct", help="Run what AI edits need: the worker, or everything at once in development.")
 
@@ -33,6 +38,7 @@ def worker(script: ScriptInfo, concurrency: int) -> None:
             raise ConfigurationError(f"The app {app.name} does not use Flask-Instruct: call instruct.init_app(app).")
         app.extensions["instruct"].redis_url()
         click.echo(f"Working on runs of {app.name}, {concurrency} at a time.")
+        _tell_missing_tables(app)
         work(app, concurrency=concurrency)
 
 
@@ -51,6 +57,23 @@ def dev(script: ScriptInfo, port: int, concurrency: int) -> None:
         from .development import Development
 
         raise SystemExit(Development(script, port=port, concurrency=concurrency).run())
+
+
+def _tell_missing_tables(app: Flask) -> None:
+    """Say it in words; no error, since a migration may be on its way, and a database that is down may come up."""
+    missing: list[str] = []
+    with app.app_context(), suppress(SQLAlchemyError):
+        engine = app.extensions["instruct"].db.engine
+        there = sa.inspect(engine)
+        missing = [name for name in sorted(Ledger.metadata.tables) if not there.has_table(name)]
+        # Nothing may stay open over the fork that follows.
+        engine.dispose()
+    if missing:
+        click.echo(
+            f"The database has no {', '.join(missing)}: call db.create_all() after instruct.init_app(app), "
+            "or make and apply a migration.",
+            err=True,
+        )
 
 
 @contextmanager

@@ -6,14 +6,19 @@ The docs and the doctor print this table; nothing else in the package reads ``ap
 from __future__ import annotations
 
 import json
+import logging
 import os
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 from typing import get_type_hints
 
 from .errors import ConfigurationError
+
+logger = logging.getLogger("flask_instruct")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,7 @@ class Config:
         hints = get_type_hints(cls)
         known = {f"INSTRUCT_{field.name.upper()}": field.name for field in fields(cls)}
         _refuse_unknown(config, known)
+        _warn_of_typos(os.environ, known)
         values: dict[str, Any] = {}
         for key, name in known.items():
             if config.get(key) is not None:
@@ -95,7 +101,23 @@ class Config:
 def _refuse_unknown(config: Mapping[str, Any], known: Mapping[str, str]) -> None:
     unknown = sorted(key for key in config if key.startswith("INSTRUCT_") and key not in known)
     if unknown:
-        raise ConfigurationError(f"Unknown setting {unknown[0]}; the settings are {', '.join(sorted(known))}.")
+        meant = _closest(unknown[0], known, cutoff=0.6)
+        guess = f", did you mean {meant}?" if meant else "."
+        raise ConfigurationError(f"Unknown setting {unknown[0]}{guess} The settings are {', '.join(sorted(known))}.")
+
+
+def _warn_of_typos(environment: Iterable[str], known: Iterable[str]) -> None:
+    """Name what looks like a mistyped setting; other variables of the environment may be anybody's."""
+    for key in environment:
+        if key.startswith("INSTRUCT_") and key not in known and (meant := _closest(key, known, cutoff=0.75)):
+            logger.warning("The environment variable %s is no setting, did you mean %s?", key, meant)
+
+
+def _closest(key: str, known: Iterable[str], *, cutoff: float) -> str | None:
+    """Return the known key most like this one, by what follows the prefix that all have in common."""
+    names = {name.removeprefix("INSTRUCT_"): name for name in known}
+    found = get_close_matches(key.removeprefix("INSTRUCT_"), names, n=1, cutoff=cutoff)
+    return names[found[0]] if found else None
 
 
 def _coerce(key: str, value: Any, hint: Any) -> Any:

@@ -64,11 +64,11 @@ class Development:
     def _watch(self) -> int:
         self._web.start()
         self._worker.start()
-        ready = threading.Event()
-        threading.Thread(target=_announce, args=(f"http://{HOST}:{self._port}", ready), daemon=True).start()
+        answered = threading.Event()
+        threading.Thread(target=_announce, args=(f"http://{HOST}:{self._port}", answered), daemon=True).start()
         sources = Sources(self._app) if self._app.debug else None
         while not self._stops:
-            if not ready.is_set() and not self._web.running:
+            if not answered.is_set() and not self._web.running:
                 say("The web server did not start; its lines above say why.")
                 return 1
             if sources is not None and (changed := sources.changed()):
@@ -211,27 +211,23 @@ def _relay(name: str, lines: IO[str]) -> None:
             say(f"{name:<6} | {line.rstrip()}")
 
 
-def _announce(url: str, ready: threading.Event) -> None:
-    """Print the address once the page answers; a page that fails is told of once."""
+def _announce(url: str, answered: threading.Event) -> None:
+    """Print the address once the page answers. A page that fails is not asked again: each time is a traceback."""
     # A proxy of the environment must not be asked for this machine's own page.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    told = False
-    while not ready.is_set():
+    while not answered.is_set():
+        line = f"Ready: {url}"
         try:
             direct.open(url, timeout=30).close()
         except urllib.error.HTTPError as error:
             error.close()
             if error.code >= 500:
-                if not told:
-                    say(f"{url} answers with status {error.code}; the web server's lines say why.")
-                told = True
-                time.sleep(1)
-                continue
+                line = f"{url} answers with status {error.code}; the web server's lines say why."
         except OSError:
             time.sleep(POLL)
             continue
-        ready.set()
-        say(f"Ready: {url}")
+        answered.set()
+        say(line)
 
 
 def _flask_command(script: ScriptInfo) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,11 +85,13 @@ class State:
         return self._redis[1]
 
     def actor(self) -> Any:
-        """Return who is acting: what ``@instruct.actor`` says, else Flask-Login's user, else None."""
+        """Return who is acting: what ``@instruct.actor`` says, else Flask-Login's user; outside a request None."""
+        if not has_request_context():
+            return None
         if self.hooks.actor is not None:
             return self.hooks.actor()
         login = self.app.extensions.get("login_manager") or getattr(self.app, "login_manager", None)
-        if login is None or not has_request_context():
+        if login is None:
             return None
         from flask import g
 
@@ -199,10 +202,11 @@ class Instruct:
         """
         state = self._state()
         if not isinstance(handler, AiResponseHandler):
-            raise HandlerError(f"{type(handler).__name__} is not a handler: let the class inherit AiResponseHandler.")
+            raise HandlerError(_no_handler(handler))
         if not user_prompt.strip():
             raise ValueError("user_prompt is empty: say what the AI should do.")
         # What cannot work is said before anything is written.
+        _refuse_unspeakable(context)
         ledger_engine(state.db)
         state.redis_url()
         session = state.db.session
@@ -279,6 +283,20 @@ class Instruct:
 def generate_for(handler: AiResponseHandler, **options: Any) -> models.Run:
     """Do :meth:`Instruct.generate_for` for the current app."""
     return Instruct().generate_for(handler, **options)
+
+
+def _no_handler(given: object) -> str:
+    if isinstance(given, type):
+        return f"{given.__name__} is a class, and a run needs one made for a record: {given.__name__}(record)."
+    name = type(given).__name__
+    return f"This {name} is no handler: give one that was made for it, as in {name}Editor(record)."
+
+
+def _refuse_unspeakable(context: dict[str, Any] | None) -> None:
+    try:
+        json.dumps(context, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"context must be data that JSON can hold: {error}.") from None
 
 
 def _name_of(handler: AiResponseHandler) -> str:

@@ -19,6 +19,7 @@ from flask import current_app
 from .errors import ConfigurationError
 from .errors import DeclarationError
 from .errors import HandlerError
+from .errors import ProviderError
 from .errors import RecordGone
 from .identity import read_gid
 from .identity import read_key
@@ -138,9 +139,7 @@ class AiResponseHandler(HandlerBroadcasts):
 
     def handle_ai_error(self, exception: BaseException) -> None:
         """Hear, once, why the run failed."""
-        # Ours to read, with what is to be set; other errors may quote prompts and keys.
-        told = f": {exception}" if isinstance(exception, ConfigurationError) else ""
-        logger.error("%s failed: %s%s", self._instruct_label(), type(exception).__name__, told)
+        logger.error("%s failed: %s%s", self._instruct_label(), type(exception).__name__, _loggable(exception))
 
     def handle_tool_error(self, tool_name: str, exception: BaseException, arguments: JsonObject) -> None:
         """Hear that a call did not succeed; the model has been told.
@@ -177,7 +176,8 @@ class AiResponseHandler(HandlerBroadcasts):
         subject = self._instruct_subject()
         identity = sa.inspect(subject).identity
         if identity is None:
-            raise HandlerError(f"This {type(subject).__name__} has no key yet: commit or flush the session first.")
+            name = type(subject).__name__
+            raise HandlerError(f"This {name} has no key yet: add it to the session, then commit or flush.")
         return write_gid(cls._instruct_name, tuple(identity), typed=True)
 
     def _instruct_subject(self) -> Any:
@@ -227,6 +227,16 @@ def registered() -> Mapping[str, type[AiResponseHandler]]:
 
 _MAY_REPLACE: Mapping[str, tuple[type, ...]] = {"call": (), "record": (property, cached_property)}
 """What the package itself reads from a handler, and what an app may put in its place: never a column."""
+
+
+def _loggable(exception: BaseException) -> str:
+    """Return what is ours to read, with what is to be done; other texts may quote prompts and keys."""
+    if isinstance(exception, ConfigurationError):
+        return f": {exception}"
+    if isinstance(exception, ProviderError):
+        status = "" if exception.status is None else f", status {exception.status}"
+        return f": {exception.safe} ({exception.kind}{status}; the provider's own words: error_technical of the run)"
+    return ""
 
 
 def _refuse_replacement(cls: type[AiResponseHandler]) -> None:

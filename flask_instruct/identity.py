@@ -17,7 +17,7 @@ from .errors import HandlerError
 
 SCHEME = "instruct://"
 MAX_LENGTH = 2000
-"""Characters of a gid that is read at all."""
+"""Characters of a gid that is written or read at all; an index entry of PostgreSQL holds 2700 bytes."""
 
 _TEXT = "str:"
 """Marks a text key that would otherwise be read as a number or UUID. A colon in a key itself is always escaped."""
@@ -30,10 +30,13 @@ def write_gid(name: str, key: object, *, typed: bool) -> str:
     """Return the gid for a registered name and a key: int, str, UUID, or a tuple of them.
 
     :param typed: whether who reads it knows the key's types (columns do); otherwise the text tells them.
-    :raises HandlerError: for a key of another type.
+    :raises HandlerError: for a key of another type, or one that is too long to be read again.
     """
     parts = key if isinstance(key, tuple) and key else (key,)
-    return f"{SCHEME}{quote(name, safe='')}/" + "/".join(_write(part, name, typed) for part in parts)
+    gid = f"{SCHEME}{quote(name, safe='')}/" + "/".join(_write(part, name, typed) for part in parts)
+    if len(gid) > MAX_LENGTH:
+        raise HandlerError(f"{gid[:80]!r}… has {len(gid)} characters; a {name} can be named by {MAX_LENGTH} at most.")
+    return gid
 
 
 def read_gid(gid: str) -> tuple[str, tuple[str, ...]]:

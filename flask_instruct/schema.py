@@ -25,6 +25,7 @@ from pydantic import Field
 from pydantic import RootModel
 from pydantic import ValidationError
 from pydantic import create_model
+from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -81,6 +82,13 @@ def from_signature(signature: Signature, where: str) -> Parameters:
         model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
         model.model_rebuild(_types_namespace=signature.namespace)
         schema = _told(model)
+    except PydanticSchemaGenerationError as error:
+        # What pydantic proposes after its first sentence does not help here.
+        reason = str(error).partition(". ")[0]
+        raise DeclarationError(
+            f"{where}: the type of a parameter cannot be told to a model: {reason}. Take the record's id, or a "
+            "dataclass or pydantic model of what is to be filled in."
+        ) from error
     except Exception as error:
         raise DeclarationError(f"{where}: the type of a parameter cannot be told to a model: {error}") from error
     refuse_empty_choices(schema, where)

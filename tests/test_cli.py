@@ -149,6 +149,16 @@ def test_dev_is_not_ready_while_the_page_fails(flask: Callable[..., Process], fo
     dev = flask("instruct", "dev", "--port", str(free_port))
     dev.wait_for_output(f"http://127.0.0.1:{free_port} answers with status 500", timeout=60)
     assert holds(lambda: "Ready" not in dev.output, seconds=2)
+    # Asked again and again, it would push the first lines out of sight.
+    assert dev.output.count("| LookupError") == 1
+
+
+def test_the_worker_names_tables_that_are_missing(flask: Callable[..., Process], folder: Path, redis_url: str) -> None:
+    (folder / "small.py").write_text(APP.replace("db.create_all()", "pass"))
+    worker = flask("instruct", "worker", INSTRUCT_REDIS_URL=redis_url)
+    worker.wait_for_output("The database has no instruct_message, instruct_model_call", timeout=30)
+    worker.wait_for_output("call db.create_all() after instruct.init_app(app), or make and apply a migration.")
+    assert alive(worker.pid)
 
 
 def get(port: int) -> tuple[int, str]:

@@ -21,6 +21,7 @@ from werkzeug.local import LocalProxy
 from flask_instruct.errors import ConfigurationError
 from flask_instruct.errors import DeclarationError
 from flask_instruct.errors import HandlerError
+from flask_instruct.errors import ProviderError
 from flask_instruct.errors import RecordGone
 from flask_instruct.extension import Instruct
 from flask_instruct.handlers import AiResponseHandler
@@ -234,6 +235,12 @@ def test_a_plain_object_is_found_by_its_own_find() -> None:
 def test_a_key_of_another_type_is_refused(key: Any) -> None:
     with pytest.raises(HandlerError):
         Desk(key).to_gid()
+
+
+def test_a_key_that_is_too_long_to_be_read_again_is_refused() -> None:
+    with pytest.raises(HandlerError, match="has 2320 characters; a Desk can be named by 2000 at most"):
+        Desk("ü" * 384).to_gid()
+    assert len(Desk("ü" * 300).to_gid()) < 2000
 
 
 @pytest.mark.usefixtures("app")
@@ -475,11 +482,13 @@ def test_callbacks_may_be_left_alone(caplog: pytest.LogCaptureFixture) -> None:
         desk.handle_ai_text_chunk("secret text")
         desk.handle_ai_finish("stop")
         desk.handle_ai_error(ValueError("secret text"))
+        desk.handle_ai_error(ProviderError("not_found", "secret text", status=404))
         desk.handle_tool_error("edit\nforged line", ValueError("secret text"), {"a": "secret text"})
         desk.handle_unknown_tool("edit\x1b[2J")
         desk.handle_limit("rounds")
         desk.handle_undo([])
     assert "instruct://Desk/3 failed: ValueError" in caplog.text
+    assert "ProviderError: The AI service does not know the chosen model. (not_found, status 404;" in caplog.text
     assert "secret text" not in caplog.text
     assert "\nforged" not in caplog.text
     assert "\x1b" not in caplog.text

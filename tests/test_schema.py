@@ -462,3 +462,4 @@ def test_a_function_that_cannot_be_told_truthfully_is_refused(declared: str, why
     with pytest.raises(DeclarationError, match=r"Handler\.tool") as refusal:
         parameters(space["tool"])
     assert why in str(refusal.value)
+    assert "arbitrary_types_allowed" not in str(refusal.value)

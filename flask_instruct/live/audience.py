@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,8 +69,22 @@ def require_rule(viewer: str, stream: str) -> None:
     """
     hooks: Any = getattr(current_app.extensions.get("instruct"), "hooks", None)
     rule = getattr(hooks, "authorize_stream", None)
-    if rule is not None and not rule(viewer, stream):
+    if rule is not None and not says_yes(rule, viewer, stream):
         raise Refused(FORBIDDEN, "not allowed")
+
+
+def says_yes(rule: Callable[..., Any], *about: object) -> bool:
+    """Return what an app's rule answers.
+
+    :raises TypeError: when the answer would have to be awaited: it is true, whatever it would say.
+    """
+    answer = rule(*about)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        name = getattr(rule, "__qualname__", repr(rule))
+        raise TypeError(f"The rule {name} must return True or False, not {type(answer).__qualname__}: no async def.")
+    return bool(answer)
 
 
 def is_own_origin(origin: str | None, host: str, scheme: str, allowed: Iterable[str]) -> bool:

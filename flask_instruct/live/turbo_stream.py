@@ -121,6 +121,8 @@ def _stream_part(streamable: object) -> str:
     key = identity(streamable)
     if key is None:
         name = type(streamable).__name__
+        if streamable is None:
+            raise ValueError("A stream cannot be named after None: was the record found?")
         raise ValueError(f"A stream cannot be named after this {name}: it has no key yet; flush or commit it first.")
     return "/".join([type(streamable).__name__, *(quote(str(part), safe="") for part in key)])
 

@@ -19,6 +19,7 @@ from ..errors import HandlerError
 from ..handlers import AiResponseHandler
 from ..handlers import locate
 from ..live.audience import current_viewer
+from ..live.audience import says_yes
 from ..live.signing import InvalidToken
 from .language import gettext as _
 
@@ -129,4 +130,4 @@ def _signed_gid(state: State, viewer: str) -> str:
 
 def _may(state: State, actor: Any, handler: AiResponseHandler) -> bool:
     authorize = state.hooks.authorize
-    return authorize is None or bool(authorize(actor, handler))
+    return authorize is None or says_yes(authorize, actor, handler)

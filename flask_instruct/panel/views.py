@@ -5,6 +5,7 @@ a browser is sent back to its page (Post/Redirect/Get), a script gets a fragment
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from flask import Blueprint
 from flask import Response
@@ -52,13 +53,13 @@ def start_run() -> ResponseReturnValue:
     return Response(str(fragment), mimetype=STREAM_TYPE)
 
 
-@blueprint.post("/runs/<run_id>/retry")
-def retry_run(run_id: str) -> ResponseReturnValue:
+@blueprint.post("/runs/<uuid:run_id>/retry")
+def retry_run(run_id: UUID) -> ResponseReturnValue:
     """Start a failed run again where it stopped."""
     from ..extension import Instruct
 
     posted = forms.read(_state())
-    run = _state().run(run_id)
+    run = _state().run(str(run_id))
     if run is None or run.handler != posted.gid:
         raise Refused(404, _("There is no such request here."))
     try:

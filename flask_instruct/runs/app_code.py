@@ -4,14 +4,12 @@ and broadcasts are kept together or dropped together.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from ..errors import HandlerError
-from ..errors import InstructError
 from ..errors import RecordGone
 from ..handlers import AiResponseHandler
 from ..handlers import locate
@@ -26,6 +24,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("flask_instruct")
 
+FAILURES = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""What a tool may raise without ending its worker: left alone, the run would be resumed to meet the same again."""
+
 
 class AppCode:
     """The handler of one run, located afresh for each piece of its code."""
@@ -37,6 +38,8 @@ class AppCode:
 
     def run_tool(self, unit: Unit, name: str, work: Callable[[AiResponseHandler], ToolOutcome]) -> ToolOutcome:
         """Run a tool with the session that is joined to the unit; an outcome that is an error leaves no edit behind.
+
+        Some failures cost the unit as well, which then no longer stands.
 
         :raises HandlerError: when the handler or its record is gone.
         """
@@ -50,12 +53,18 @@ class AppCode:
             pass
         except HandlerError:
             raise
-        except (InstructError, SQLAlchemyError) as error:
-            # The tool had returned; its flush or commit failed.
-            outcome = failure(name, error, outcome.arguments if outcome is not None else None)
+        except FAILURES as error:
+            if outcome is not None and outcome.error:
+                unit.spoiled = True
+                logger.warning("What tool %s left could not be rolled back by itself: %r", name[:80], error)
+            else:
+                # The tool had returned and its flush or commit failed, or it raised what is no Exception.
+                outcome = failure(name, error, outcome.arguments if outcome is not None else None)
         assert outcome is not None
         if isinstance(outcome.exception, RecordGone):
             raise outcome.exception
+        # A timeout strikes anywhere, also in the middle of the session's own work: nothing more is built upon it.
+        unit.spoiled = unit.spoiled or outcome.kind == "timeout"
         return outcome
 
     def call_back(self, unit: Unit, callback: Callable[[AiResponseHandler], object]) -> None:

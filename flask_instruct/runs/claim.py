@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from typing import Any
 
 import sqlalchemy as sa
 
+from .history import interrupted
 from .models import HELD
 from .models import Run
 from .models import now
@@ -36,7 +38,7 @@ def claim(state: State, engine: sa.Engine, run_id: str) -> Run | None:
         assert run is not None
         _clear(unit, run, notices)
         if run.resumes > state.config.max_attempts:
-            _give_up(run)
+            _give_up(unit, run, notices)
         unit.ledger.flush()
         notices.tell(unit, "run_changed", run)
         notices.store(unit)
@@ -44,6 +46,17 @@ def claim(state: State, engine: sa.Engine, run_id: str) -> Run | None:
         _ = [call for message in run.messages for call in message.calls]
     notices.flush(engine)
     return None if run.ended else run
+
+
+def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: datetime) -> bool:
+    """Move the lease of a run that is still held by this attempt; False when it is not."""
+    renewed: sa.CursorResult[Any] = connection.execute(
+        sa.update(Run)
+        .where(Run.id == run_id, Run.attempt == attempt, Run.status.in_(HELD))
+        .values(lease_until=until)
+        .execution_options(synchronize_session=False)
+    )
+    return renewed.rowcount == 1
 
 
 def _take(unit: Unit, seen: Run, lease: float) -> bool:
@@ -81,7 +94,12 @@ def _clear(unit: Unit, run: Run, notices: Notices) -> None:
             notices.tell(unit, "call_changed", run, call)
 
 
-def _give_up(run: Run) -> None:
+def _give_up(unit: Unit, run: Run, notices: Notices) -> None:
+    for call in run.calls:
+        if call.result is None:
+            call.answer(interrupted(call.name), "interrupted")
+            unit.ledger.flush()
+            notices.tell(unit, "call_changed", run, call)
     run.status = "failed"
     run.error_class, run.error_safe = "interrupted", WORN_OUT
     run.error_technical = f"{run.resumes} workers died while they held this run (INSTRUCT_MAX_ATTEMPTS)."

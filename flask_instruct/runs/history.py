@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from ..prompt import Message
 from ..prompt import Text
@@ -23,8 +24,13 @@ def transcript(run: Run) -> list[Message]:
     for row in run.messages:
         if row.state != "complete" or row.parts is None:
             continue
-        messages.append(Message.from_json(row.parts))
-        results = tuple(result for call in row.calls if (result := call.to_result()) is not None)
+        turn = Message.from_json(row.parts)
+        messages.append(turn)
+        # By place, under the id as the turn has it: a column may not hold every id word for word.
+        pairs = zip(turn.calls, row.calls, strict=False)
+        results = tuple(
+            replace(result, call_id=part.id) for part, call in pairs if (result := call.to_result()) is not None
+        )
         if results:
             messages.append(Message("tool", results))
     return messages

@@ -21,10 +21,10 @@ from ..orchestrator import Ending
 from ..orchestrator import Orchestrator
 from ..prompt import Gen
 from .claim import claim
+from .claim import renew_lease
 from .history import transcript
 from .journal import Interrupted
 from .journal import Journal
-from .journal import renew_lease
 from .models import Run
 from .models import now
 from .unit import ledger_engine
@@ -46,7 +46,7 @@ def generate(run_id: str) -> None:
         engine = ledger_engine(state.db)
         run = claim(state, engine, run_id)
         if run is None:
-            logger.info("Run %s is not waiting for a worker", run_id)
+            _say_why_not(engine, run_id)
             return
         with request_of(app, run), _heartbeat(app, engine, run):
             try:
@@ -55,6 +55,19 @@ def generate(run_id: str) -> None:
                 logger.warning("Run %s was left for another worker: %s", run_id, interruption)
             finally:
                 state.db.session.remove()
+
+
+def _say_why_not(engine: sa.Engine, run_id: str) -> None:
+    with engine.connect() as connection:
+        known = connection.scalar(sa.select(Run.id).where(Run.id == run_id))
+    if known is not None:
+        logger.info("Run %s is not waiting for a worker", run_id)
+        return
+    logger.warning(
+        "Run %s is not in the database of this app: it was deleted, or another app uses the same Redis. Give each app "
+        "its own INSTRUCT_QUEUE and INSTRUCT_KEY_PREFIX.",
+        run_id,
+    )
 
 
 def carry_out(state: State, engine: sa.Engine, run: Run) -> Ending | None:

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from datetime import timedelta
 from typing import TYPE_CHECKING
-from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DataError
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import InstructError
@@ -35,12 +36,13 @@ from ..orchestrator import Recorder
 from ..orchestrator import tell_ending
 from ..tools import ToolContext
 from ..tools import ToolOutcome
+from ..tools import failure
 from ..tools import run_tool
 from ..tools import settle
 from .app_code import AppCode
+from .claim import renew_lease
 from .endings import describe
 from .history import interrupted
-from .models import HELD
 from .models import Message
 from .models import ModelCall
 from .models import Run
@@ -60,12 +62,19 @@ logger = logging.getLogger("flask_instruct")
 KEPT = frozenset({"stop", "tool_calls", "pause"})
 """Finish reasons after which the model's turn belongs to the history; any other is shown but not replayed."""
 
+REFUSED = (DataError, IntegrityError)
+"""Answers of the database that it would give to the same words again; any other error may be gone at a resume."""
+
 
 class Interrupted(BaseException):
     """Raised to leave a run as it stands, for another worker to resume.
 
     Not an :class:`Exception`: neither a tool nor the loop may take it for an error of the model or the app.
     """
+
+
+class UnitLost(Exception):
+    """Raised when a tool has taken its unit of work down with it."""
 
 
 class LostLease(Interrupted):
@@ -136,7 +145,7 @@ class Journal(Recorder):
             message.text = finish.message.text
             message.parts = finish.message.to_json()
             message.finish_reason = finish.reason
-            message.finish_raw = finish.raw[:200]
+            message.finish_raw = finish.raw
             self._add_calls(unit, message, finish)
             unit.ledger.add(self._model_call(message.id))
             unit.ledger.flush()
@@ -205,33 +214,47 @@ class Journal(Recorder):
         """
         self._check_deadline()
         call_id = self._begin_call(request)
-        with self._unit() as unit:
-            call = unit.ledger.get(ToolCall, call_id, with_for_update=True)
-            assert call is not None
-            if call.status != "running" or call.attempt != self._attempt:
-                raise LostLease(f"Call {call.id} is no longer ours.")
-            outcome = self._attempt_call(unit, request, call)
-            call.status = "failed" if outcome.error else "done"
-            call.result = outcome.content
-            call.error_kind = outcome.kind if outcome.error else None
-            call.ended_at = now()
-            unit.ledger.flush()
-            # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
-            run = self._fence(unit)
-            self._notices.tell(unit, "call_changed", run, call)
+        outcome: ToolOutcome | None = None
+        try:
+            with self._unit() as unit:
+                call = unit.ledger.get(ToolCall, call_id, with_for_update=True)
+                assert call is not None
+                if call.status != "running" or call.attempt != self._attempt:
+                    raise LostLease(f"Call {call.id} is no longer ours.")
+                outcome = self._attempt_call(unit, request, call)
+                if not unit.stands:
+                    raise UnitLost
+                call.answer(outcome.content, outcome.kind if outcome.error else None)
+                unit.ledger.flush()
+                # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
+                run = self._fence(unit)
+                self._notices.tell(unit, "call_changed", run, call)
+        except LostLease:
+            raise
+        except (UnitLost, Interrupted):
+            if outcome is None or not outcome.error:
+                raise
+            return self._fail_call(request, call_id, outcome)
+        except REFUSED as refusal:
+            # Only at the commit: a deferred constraint.
+            given = outcome.arguments if outcome is not None else None
+            return self._fail_call(request, call_id, failure(request.tool_name, refusal, given))
         return outcome
 
     def _begin_call(self, request: ToolCallRequest) -> str:
         with self._step() as (unit, run):
             call = unit.ledger.scalars(
-                sa.select(ToolCall).where(
+                sa.select(ToolCall)
+                .where(
                     ToolCall.run_id == run.id,
                     ToolCall.provider_call_id == request.id,
                     ToolCall.result.is_(None),
                 )
+                .order_by(ToolCall.seq)
+                .limit(1)
             ).first()
             if call is None:
-                raise LostLease(f"Call {request.id} of run {run.id} has been answered elsewhere.")
+                raise LostLease(f"Call {request.id!r} of run {run.id} has been answered elsewhere.")
             call.status = "running"
             call.attempt = self._attempt
             call.started_at = now()
@@ -261,8 +284,19 @@ class Journal(Recorder):
             )
 
         outcome = self._app_code.run_tool(unit, call.name, work)
-        if outcome.error:
+        if outcome.error and unit.stands:
             self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
+        return outcome
+
+    def _fail_call(self, request: ToolCallRequest, call_id: str, outcome: ToolOutcome) -> ToolOutcome:
+        """Write down the failure of a call whose own transaction is gone, and every edit of the tool with it."""
+        with self._step() as (unit, run):
+            call = unit.ledger.get(ToolCall, call_id)
+            assert call is not None
+            self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
+            call.answer(outcome.content, outcome.kind if outcome.error else None)
+            unit.ledger.flush()
+            self._notices.tell(unit, "call_changed", run, call)
         return outcome
 
     def _call_back(self, callback: Callable[[AiResponseHandler], object]) -> None:
@@ -301,9 +335,7 @@ class Journal(Recorder):
                 self._notices.tell(unit, "message_finished", run, message)
         for call in run.calls:
             if call.result is None:
-                call.status, call.error_kind = "failed", "interrupted"
-                call.result = interrupted(call.name)
-                call.ended_at = now()
+                call.answer(interrupted(call.name), "interrupted")
                 unit.ledger.flush()
                 self._notices.tell(unit, "call_changed", run, call)
 
@@ -315,11 +347,16 @@ class Journal(Recorder):
 
     @contextmanager
     def _unit(self) -> Iterator[Unit]:
-        """A transaction of the ledger. A database that fails is not the model's fault: the run waits for a resume."""
+        """A transaction of the ledger. A database that fails is not the model's fault: the run waits for a resume.
+
+        What the database refuses for what it says is raised as it is: a resume would only bring it the same again.
+        """
         try:
             with unit_of_work(self._engine) as unit:
                 yield unit
                 self._notices.store(unit)
+        except REFUSED:
+            raise
         except SQLAlchemyError as error:
             raise Interrupted(f"The ledger of run {self._run_id} could not be written.") from error
 
@@ -346,17 +383,6 @@ class Journal(Recorder):
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             raise RunTimeout(f"The run took longer than INSTRUCT_RUN_TIMEOUT, {self._state.config.run_timeout:g} s.")
-
-
-def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: datetime) -> bool:
-    """Move the lease of a run that is still held by this attempt; False when it is not."""
-    renewed: sa.CursorResult[Any] = connection.execute(
-        sa.update(Run)
-        .where(Run.id == run_id, Run.attempt == attempt, Run.status.in_(HELD))
-        .values(lease_until=until)
-        .execution_options(synchronize_session=False)
-    )
-    return renewed.rowcount == 1
 
 
 def _next_seq(unit: Unit, table: type[Message] | type[ToolCall], run_id: str) -> int:

@@ -21,6 +21,7 @@ from sqlalchemy.orm import Mapped
 from sqlalchemy.orm import mapped_column
 from sqlalchemy.orm import relationship
 
+from ..identity import MAX_LENGTH
 from ..prompt import ToolCall as CallPart
 from ..prompt import ToolResult
 
@@ -84,6 +85,18 @@ class WireText(sa.TypeDecorator[str]):
         return storable(value) if value is not None else None
 
 
+class WireName(sa.TypeDecorator[str]):
+    """A short text from a model or a provider: as :class:`WireText`, and cut at the column's length, which SQLite
+    does not mind and PostgreSQL refuses."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        length: int | None = self.length
+        return storable(value)[:length] if value is not None else None
+
+
 def storable(text: str) -> str:
     """Return the text with what no database can hold replaced by U+FFFD, character for character."""
     return _UNSTORABLE.sub("\ufffd", text)
@@ -109,9 +122,9 @@ class Run(Ledger):
     __table_args__ = (sa.Index("ix_instruct_run_status_lease", "status", "lease_until"),)
 
     id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
-    handler: Mapped[str] = mapped_column(sa.String(500), index=True)
+    handler: Mapped[str] = mapped_column(sa.String(MAX_LENGTH), index=True)
     handler_name: Mapped[str] = mapped_column(sa.String(200))
-    actor: Mapped[str | None] = mapped_column(sa.String(200), index=True)
+    actor: Mapped[str | None] = mapped_column(sa.String(500), index=True)
     tenant: Mapped[str | None] = mapped_column(sa.String(200))
     conversation: Mapped[str | None] = mapped_column(sa.String(200), index=True)
     status: Mapped[str] = mapped_column(sa.String(20), default="queued")
@@ -128,7 +141,7 @@ class Run(Ledger):
     error_technical: Mapped[str | None] = mapped_column(WireText)
     limit_reached: Mapped[str | None] = mapped_column(sa.String(50))
     limits: Mapped[dict[str, Any] | None]
-    base_url: Mapped[str | None] = mapped_column(sa.String(500))
+    base_url: Mapped[str | None] = mapped_column(WireText)
     created_at: Mapped[datetime] = mapped_column(default=now)
     queued_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
@@ -168,7 +181,7 @@ class Message(Ledger):
     parts: Mapped[dict[str, Any] | None]
     """The whole turn as ``prompt.Message.to_json`` writes it; None while streaming."""
     finish_reason: Mapped[str | None] = mapped_column(sa.String(30))
-    finish_raw: Mapped[str | None] = mapped_column(sa.String(200))
+    finish_raw: Mapped[str | None] = mapped_column(WireName(200))
     created_at: Mapped[datetime] = mapped_column(default=now)
 
     run: Mapped[Run] = relationship(back_populates="messages")
@@ -185,8 +198,8 @@ class ToolCall(Ledger):
     run_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_run.id", ondelete="CASCADE"), index=True)
     message_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_message.id", ondelete="CASCADE"), index=True)
     seq: Mapped[int]
-    provider_call_id: Mapped[str] = mapped_column(sa.String(500))
-    name: Mapped[str] = mapped_column(sa.String(200))
+    provider_call_id: Mapped[str] = mapped_column(WireText)
+    name: Mapped[str] = mapped_column(WireName(200))
     arguments: Mapped[str] = mapped_column(WireText, default="{}")
     status: Mapped[str] = mapped_column(sa.String(20), default="waiting")
     result: Mapped[str | None] = mapped_column(WireText)
@@ -205,7 +218,7 @@ class ToolCall(Ledger):
         """The arguments as indented JSON, or as they came when they are none."""
         try:
             return json.dumps(json.loads(self.arguments or "{}"), indent=2, ensure_ascii=False)
-        except ValueError:
+        except (ValueError, RecursionError):
             return self.arguments
 
     @classmethod
@@ -216,10 +229,15 @@ class ToolCall(Ledger):
             message_id=message_id,
             seq=seq,
             provider_call_id=part.id,
-            name=part.name[:200],
+            name=part.name,
             arguments=part.raw,
             idempotency_key=f"{run_id}:{seq}",
         )
+
+    def answer(self, content: str, error_kind: str | None = None) -> None:
+        """Write down the call's one result; with a kind of error it has failed."""
+        self.status = "failed" if error_kind else "done"
+        self.result, self.error_kind, self.ended_at = content, error_kind, now()
 
     def to_result(self) -> ToolResult | None:
         """The answer as told to the model, or None while there is none."""
@@ -261,7 +279,7 @@ class Outbox(Ledger):
         sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True
     )
     id: Mapped[str] = mapped_column(sa.String(36), unique=True, default=uuid7)
-    stream: Mapped[str] = mapped_column(sa.String(1000))
+    stream: Mapped[str] = mapped_column(WireText)
     html: Mapped[str] = mapped_column(WireText)
     position: Mapped[str | None] = mapped_column(sa.String(40), index=True)
     created_at: Mapped[datetime] = mapped_column(default=now)

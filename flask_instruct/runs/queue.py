@@ -13,6 +13,7 @@ from typing import Any
 from flask import current_app
 from redis.exceptions import RedisError
 from rq import Queue
+from rq import Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
@@ -74,7 +75,8 @@ def job_id(run_id: str, attempt: int) -> str:
 def ring(state: State, run_id: str, attempt: int) -> bool:
     """Put the run's job on the queue. False when Redis could not be reached: the sweep rings later."""
     try:
-        run_queue(state).enqueue_call(
+        queue = run_queue(state)
+        queue.enqueue_call(
             ENTRY,
             args=[run_id],
             job_id=job_id(run_id, attempt),
@@ -83,6 +85,8 @@ def ring(state: State, run_id: str, attempt: int) -> bool:
             result_ttl=60,
             failure_ttl=FAILURE_TTL,
         )
+        if Worker.count(queue=queue) == 0:
+            logger.warning("Run %s waits: no worker is there. Start one: flask instruct worker", run_id)
     except RedisError as error:
         logger.warning("Run %s stays queued, Redis could not be reached: %s", run_id, error)
         return False

@@ -7,6 +7,7 @@ a savepoint, its ``rollback()`` returns to one, and only we commit. See docs/dec
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +20,16 @@ from sqlalchemy.orm import Session
 
 from ..errors import ConfigurationError
 from ..errors import ToolError
+from ..errors import ToolTimeout
 
 logger = logging.getLogger("flask_instruct")
 
 BUSY_TIMEOUT = 30_000
 """Milliseconds that a write waits for SQLite's one writer."""
+
+_ENDS_TRANSACTION = re.compile(
+    r"\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b", re.IGNORECASE
+)
 
 
 def ledger_engine(db: SQLAlchemy) -> sa.Engine:
@@ -31,12 +37,15 @@ def ledger_engine(db: SQLAlchemy) -> sa.Engine:
 
     PostgreSQL: the app's own engine. SQLite: a second engine over the same connection settings, with the driver's
     transaction handling off and ``BEGIN IMMEDIATE`` emitted by us. On the app's engine as it comes, Python's sqlite3
-    driver commits behind our back and a rollback keeps the tool's rows. The app's engine is left alone.
+    driver commits behind our back and a rollback keeps the tool's rows. The app's engine is left alone, but for what
+    becomes of a statement in which a tool's timeout strikes.
 
     :raises ConfigurationError: for SQLite in memory, which a worker process cannot share.
     """
     engine = db.engine
     if engine.dialect.name != "sqlite":
+        if not sa.event.contains(engine, "handle_error", _stop_statement):
+            sa.event.listen(engine, "handle_error", _stop_statement)
         return engine
     made: sa.Engine | None = getattr(engine, "_flask_instruct_engine", None)
     if made is None:
@@ -61,6 +70,7 @@ def _sqlite_engine(engine: sa.Engine) -> sa.Engine:
     )
     sa.event.listen(made, "connect", _hand_over_transactions)
     sa.event.listen(made, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    sa.event.listen(made, "handle_error", _keep_connection)
     return made
 
 
@@ -69,15 +79,55 @@ def _hand_over_transactions(dbapi_connection: Any, _record: object) -> None:
     dbapi_connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT}")
 
 
+def _keep_connection(context: sa.engine.ExceptionContext) -> None:
+    # SQLAlchemy gives a connection up that anything but an Exception interrupts. SQLite's has ended its statement by
+    # then, and given up in the middle it may keep the write lock for as long as a traceback lives.
+    if isinstance(context.original_exception, ToolTimeout):
+        context.is_disconnect = False
+
+
+def _stop_statement(context: sa.engine.ExceptionContext) -> None:
+    # The connection is given up; without this the server would go on with the statement, and hold the tool's locks.
+    if not isinstance(context.original_exception, ToolTimeout) or context.connection is None:
+        return
+    cancel = getattr(context.connection.connection.driver_connection, "cancel", None)
+    if cancel is None:
+        return
+    try:
+        cancel()
+    except Exception:
+        logger.warning("The statement of a tool that took too long could not be stopped", exc_info=True)
+
+
 class Unit:
     """An open transaction of the ledger, and what waits for its commit."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
+        self._transaction = connection.get_transaction()
+        self.spoiled = False
+        """Whether something was left behind in it that nobody can clear up."""
         self.ledger = Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
         self.broadcasts: list[tuple[str, str]] = []
         """Stream and fragment of each broadcast that is committed with this unit."""
         self._after: list[Callable[[], object]] = []
+
+    @property
+    def stands(self) -> bool:
+        """Whether it can still be written to and committed."""
+        transaction = self._transaction
+        sound = not self.spoiled and not self.connection.invalidated
+        return sound and transaction is not None and transaction.is_active
+
+    def give_up(self) -> None:
+        """End a transaction that no longer stands at the driver: its connection would go back to the pool as it is."""
+        if self.stands or self.connection.invalidated:
+            return
+        try:
+            self.connection.connection.rollback()
+        except Exception as error:
+            logger.warning("A transaction could not be rolled back, its connection is closed: %r", error)
+        self.connection.invalidate()
 
     def after_commit(self, function: Callable[[], object]) -> None:
         """Call ``function`` once this unit's transaction is committed."""
@@ -108,6 +158,9 @@ def unit_of_work(engine: sa.Engine) -> Iterator[Unit]:
         try:
             yield unit
             unit.ledger.commit()
+        except BaseException:
+            unit.give_up()
+            raise
         finally:
             unit.ledger.close()
     unit.committed()
@@ -115,6 +168,10 @@ def unit_of_work(engine: sa.Engine) -> Iterator[Unit]:
 
 class SessionReplaced(ToolError):
     """Raise when a tool has removed the session that was joined to its transaction."""
+
+
+class TransactionEnded(ToolError):
+    """Raise when a tool is about to end the transaction that it shares with the ledger."""
 
 
 @contextmanager
@@ -125,6 +182,7 @@ def joined_session(db: SQLAlchemy, unit: Unit) -> Iterator[Session]:
     also what the tool committed.
 
     :raises SessionReplaced: when ``db.session.remove()`` was called inside; nothing is kept.
+    :raises TransactionEnded: inside, for a commit or rollback that is not the session's.
     """
     registry = db.session.registry
     previous = registry() if registry.has() else None
@@ -134,7 +192,8 @@ def joined_session(db: SQLAlchemy, unit: Unit) -> Iterator[Session]:
     session.info["flask_instruct.unit"] = unit
     registry.set(session)
     try:
-        yield session
+        with _kept_open(unit.connection):
+            yield session
         if not registry.has() or registry() is not session:
             raise SessionReplaced(
                 "The tool called db.session.remove(), which takes its edits out of its transaction. Leave the "
@@ -143,18 +202,44 @@ def joined_session(db: SQLAlchemy, unit: Unit) -> Iterator[Session]:
         session.commit()
         savepoint.commit()
     except BaseException:
-        session.close()
-        if savepoint.is_active:
-            savepoint.rollback()
         unit.forget_since(mark)
+        try:
+            session.close()
+        finally:  # A session that a timeout has left in the middle of something refuses to be closed.
+            if savepoint.is_active:
+                savepoint.rollback()
         raise
     finally:
-        session.close()
         if registry.has() and registry() is not session:
             registry().close()
         registry.clear()
         if previous is not None:
             registry.set(previous)
+        session.close()
+
+
+@contextmanager
+def _kept_open(connection: sa.Connection) -> Iterator[None]:
+    """Refuse what would really end the transaction: it would tear the tool's edits from the call's result."""
+
+    def refuse(connection: sa.Connection) -> None:
+        raise TransactionEnded(
+            "The tool ends the transaction of its connection, which its result belongs to as well. Use "
+            "db.session.commit() and db.session.rollback(). Nothing of this call was kept."
+        )
+
+    def look(connection: sa.Connection, cursor: Any, statement: str, *_: Any) -> None:
+        if _ENDS_TRANSACTION.match(statement):
+            refuse(connection)
+
+    listeners: dict[str, Callable[..., None]] = {"commit": refuse, "rollback": refuse, "before_cursor_execute": look}
+    for name, listener in listeners.items():
+        sa.event.listen(connection, name, listener)
+    try:
+        yield
+    finally:
+        for name, listener in listeners.items():
+            sa.event.remove(connection, name, listener)
 
 
 def _session_options(db: SQLAlchemy) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from playwright.sync_api import Page
 from playwright.sync_api import WebSocketRoute
 from playwright.sync_api import expect
 
+from tests.live.redis_process import RedisProcess
 from tests.support import wait_for
 
 from .conftest import Studio
@@ -143,6 +144,29 @@ def test_the_web_process_killed_in_the_middle(studio: Studio, new_page: NewPage)
     live(page)
     wait_for_status(page, DONE)
     assert_converged(page, new_page, studio)
+
+
+def test_redis_killed_in_the_middle_and_back_with_nothing(studio: Studio, new_page: NewPage) -> None:
+    redis = RedisProcess(keeps=False)
+    redis.start()
+    try:
+        studio.environment["INSTRUCT_REDIS_URL"] = redis.url
+        studio.start_web()
+        studio.start_worker()
+        key = studio.key_of(LAB_REPORT)
+        page = studio.open(new_page(), "Mina", key)
+        ask(page, REVIEW)
+        expect(page.locator(".instruct-call").first).to_be_visible(timeout=20_000)
+        redis.kill()
+        redis.start()
+        live(page)
+        wait_for_status(page, DONE)
+        ask(page, "What makes a rubric fair?")
+        expect(page.locator(".instruct-prompt__text").last).to_have_text("What makes a rubric fair?")
+        wait_for_status(page, DONE)
+        assert_converged(page, new_page, studio)
+    finally:
+        redis.stop()
 
 
 def test_a_failed_run_says_why_and_goes_on_when_retried(studio: Studio, new_page: NewPage) -> None:

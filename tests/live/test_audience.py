@@ -1,10 +1,11 @@
-"""Which origins are the site's own."""
+"""Which origins are the site's own, and what counts as a rule's yes."""
 
 from __future__ import annotations
 
 import pytest
 
 from flask_instruct.live.audience import is_own_origin
+from flask_instruct.live.audience import says_yes
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,16 @@ def test_other_origins_count_when_they_are_listed_exactly() -> None:
     assert is_own_origin("https://APP.example.org", "example.org", "https", allowed)
     assert not is_own_origin("http://www.example.org", "example.org", "https", allowed)
     assert not is_own_origin("https://x.www.example.org", "example.org", "https", allowed)
+
+
+@pytest.mark.parametrize("answer", [True, False, None, "a user", ""])
+def test_a_rule_says_yes_or_no(answer: object) -> None:
+    assert says_yes(lambda viewer: answer, "Ada") is bool(answer)
+
+
+def test_a_rule_whose_no_would_have_to_be_awaited_does_not_count_as_a_yes() -> None:
+    async def nobody(viewer: str) -> bool:
+        return False
+
+    with pytest.raises(TypeError, match="nobody must return True or False, not coroutine: no async def"):
+        says_yes(nobody, "Ada")

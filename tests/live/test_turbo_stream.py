@@ -139,8 +139,8 @@ def test_a_stream_is_named_after_records_and_words(session: Session) -> None:
     assert stream_name(record, "comments") == "Assessment/7:comments"
 
 
-@pytest.mark.parametrize("nothing", [(), ("",), ("a", "")])
-def test_a_stream_needs_a_name(nothing: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("nothing", [(), ("",), ("a", ""), (None,)])
+def test_a_stream_needs_a_name(nothing: tuple[str | None, ...]) -> None:
     with pytest.raises(ValueError, match="stream"):
         stream_name(*nothing)
 

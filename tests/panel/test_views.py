@@ -142,7 +142,7 @@ def test_a_post_from_another_site_is_refused(client: FlaskClient, runs: Runs) ->
 
 def test_nothing_is_done_by_a_get(client: FlaskClient) -> None:
     assert client.get("/instruct/runs").status_code == 405
-    assert client.get("/instruct/runs/x/retry").status_code == 405
+    assert client.get("/instruct/runs/0197a5f0-0000-7000-8000-000000000000/retry").status_code == 405
 
 
 def test_a_record_that_is_gone_is_told(app: Flask, client: FlaskClient) -> None:
@@ -209,7 +209,8 @@ def test_a_run_of_another_record_cannot_be_retried_from_here(client: FlaskClient
     post(client, board=2, data={"prompt": "Fail"})
     work()
     assert post(client, f"/instruct/runs/{runs()[0].id}/retry").status_code == 404
-    assert post(client, "/instruct/runs/unknown/retry").status_code == 404
+    for unknown in ("unknown", "%00", "0197a5f0-0000-7000-8000-000000000000"):
+        assert post(client, f"/instruct/runs/{unknown}/retry").status_code == 404
     assert runs()[0].status == "failed"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from flask import Flask
+from flask import g
 from flask_sqlalchemy import SQLAlchemy
 
 from flask_instruct import HandlerError
@@ -92,8 +93,17 @@ def test_an_empty_prompt_and_a_foreign_handler_are_refused(app: Flask, ask: Ask)
     with pytest.raises(ValueError, match="user_prompt"):
         instruct.generate_for(NoteKeeper(record), user_prompt="  ")
     foreign: Any = record
-    with pytest.raises(HandlerError, match="AiResponseHandler"):
+    with pytest.raises(HandlerError, match=r"This Notebook is no handler: give one .* NotebookEditor\(record\)"):
         instruct.generate_for(foreign, user_prompt="Go.")
+    foreign = NoteKeeper
+    with pytest.raises(HandlerError, match=r"NoteKeeper is a class, .* NoteKeeper\(record\)"):
+        instruct.generate_for(foreign, user_prompt="Go.")
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}])
+def test_context_that_json_cannot_hold_is_refused_in_words(app: Flask, ask: Ask, value: object) -> None:
+    with pytest.raises(ValueError, match="context must be data"):
+        ask("talk", context={"value": value})
 
 
 def test_redis_down_keeps_the_run_queued_and_the_sweep_rings_later(
@@ -108,6 +118,29 @@ def test_redis_down_keeps_the_run_queued_and_the_sweep_rings_later(
     wait_for(lambda: sweep(state).runs, message="the sweep to ring")
     assert queued(app) == [f"{run.id}-0"]
     assert sweep(state).runs == 0
+
+
+def test_a_run_that_no_worker_will_take_is_told_of(app: Flask, ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
+    run = ask("talk")
+    assert f"Run {run.id} waits: no worker is there. Start one: flask instruct worker" in caplog.messages
+
+
+def test_a_run_of_another_apps_database_is_told_of(app: Flask, caplog: pytest.LogCaptureFixture) -> None:
+    generate("01a22f2a-1607-7537-9e2d-d54d8b78aef2")
+    (told,) = caplog.messages
+    assert "is not in the database of this app" in told
+    assert "INSTRUCT_QUEUE" in told
+
+
+def test_outside_a_request_nobody_is_acting(app: Flask, ask: Ask) -> None:
+    app.extensions["instruct"].hooks.actor = lambda: g.user
+    try:
+        assert ask("talk").actor is None
+        with app.test_request_context():
+            g.user = 7
+            assert ask("talk").actor == "7"
+    finally:
+        app.extensions["instruct"].hooks.actor = None
 
 
 def test_the_run_keeps_who_asked_and_what_data_was_given(app: Flask, ask: Ask) -> None:

@@ -117,4 +117,5 @@ def test_a_run_that_kills_every_worker_is_given_up(app: Flask, ask: Ask, worker:
     worker(INSTRUCT_MAX_ATTEMPTS="1", INSTRUCT_LEASE="0.3")
     ended = wait_for_end(run, timeout=30)
     assert (ended.status, ended.error_class) == ("failed", "interrupted")
+    assert [(call.status, call.error_kind) for call in ended.calls] == [("failed", "interrupted")]
     assert instruct.retry(ended).error_class is None
