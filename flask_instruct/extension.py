@@ -36,6 +36,7 @@ from .runs.notices import gathering
 from .runs.notices import publish
 from .runs.notices import tell
 from .runs.queue import ring
+from .runs.unit import Unit
 from .runs.unit import ledger_engine
 from .transactions import on_commit
 
@@ -196,7 +197,7 @@ class Instruct:
         :param model: ``provider:model``; default: ``INSTRUCT_DEFAULT_MODEL``.
         :param commit: commit the session now. False: the run starts when the caller's session commits, and there is
             no run if it rolls back.
-        :param actor: who asks; default: the current user.
+        :param actor: who asks; default: the current user, and inside a tool whoever asked for the tool's run.
         :raises HandlerError: when the handler is not one, or its record has no key yet.
         :raises ConfigurationError: when there is no Redis to ask for a worker, or the database cannot be shared.
         """
@@ -214,7 +215,7 @@ class Instruct:
         run = models.Run(
             handler=handler.to_gid(),
             handler_name=_name_of(handler),
-            actor=actor_id(state.actor() if actor is _CURRENT else actor),
+            actor=_acting(state) if actor is _CURRENT else actor_id(actor),
             status="queued",
             user_prompt=user_prompt,
             system_prompt=system_prompt,
@@ -290,6 +291,11 @@ def _no_handler(given: object) -> str:
         return f"{given.__name__} is a class, and a run needs one made for a record: {given.__name__}(record)."
     name = type(given).__name__
     return f"This {name} is no handler: give one that was made for it, as in {name}Editor(record)."
+
+
+def _acting(state: State) -> str | None:
+    unit: Unit | None = state.db.session().info.get("flask_instruct.unit")
+    return unit.actor if unit is not None else actor_id(state.actor())
 
 
 def _refuse_unspeakable(context: dict[str, Any] | None) -> None:

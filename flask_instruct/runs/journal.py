@@ -353,6 +353,7 @@ class Journal(Recorder):
         """
         try:
             with unit_of_work(self._engine) as unit:
+                unit.actor = self._actor
                 yield unit
                 self._notices.store(unit)
         except REFUSED:

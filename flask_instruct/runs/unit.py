@@ -104,6 +104,8 @@ class Unit:
 
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
+        self.actor: str | None = None
+        """Who asked for the run that this unit is a step of."""
         self._transaction = connection.get_transaction()
         self.spoiled = False
         """Whether something was left behind in it that nobody can clear up."""

@@ -138,6 +138,14 @@ class NoteKeeper(AiResponseHandler, record=Notebook):
         return text
 
     @ai_tool
+    def delegate(self, give_up: bool = False) -> str:
+        """Start another run, and perhaps give up."""
+        instruct.generate_for(NoteKeeper(self.record), user_prompt="Go on.", model="scripted:talk")
+        if give_up:
+            raise ToolError("Changed my mind.")
+        return "Delegated."
+
+    @ai_tool
     def link(self) -> str:
         """Tell the address of the notebook."""
         return url_for("notebook", notebook_id=self.record.id)

@@ -14,6 +14,7 @@ from flask_sqlalchemy import SQLAlchemy
 
 from flask_instruct import HandlerError
 from flask_instruct import Instruct
+from flask_instruct.adapters.scripted import Use
 from flask_instruct.connections import connect
 from flask_instruct.errors import ConfigurationError
 from flask_instruct.errors import RunEnded
@@ -74,6 +75,14 @@ def test_a_rolled_back_savepoint_takes_its_run_with_it(app: Flask, ask: Ask) -> 
     savepoint.rollback()
     db.session.commit()
     assert queued(app) == [f"{run.id}-0"]
+
+
+def test_a_run_started_by_a_tool_is_its_askers_and_starts_with_the_tools_commit(app: Flask, ask: Ask) -> None:
+    run = ask(turns=[[Use("delegate"), Use("delegate", give_up=True)], []], actor=7)
+    generate(run.id)
+    [nested] = db.session.scalars(sa.select(Run).where(Run.id != run.id))
+    assert (nested.status, nested.actor) == ("queued", "7")
+    assert f"{nested.id}-0" in queued(app)
 
 
 def test_a_record_without_a_key_is_flushed_with_the_run(app: Flask) -> None:
