@@ -234,8 +234,10 @@ class Instruct:
         """Start a failed run again where it stopped; what was done stays done. Commits the session.
 
         :raises RunEnded: when the run has not failed.
+        :raises ConfigurationError: when there is no Redis to ask for a worker.
         """
         state = self._state()
+        state.redis_url()
         session = state.db.session
         run_id = run.id
         again: sa.CursorResult[Any] = session.execute(  # type: ignore[assignment]

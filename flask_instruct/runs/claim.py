@@ -59,6 +59,15 @@ def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: dat
     return renewed.rowcount == 1
 
 
+def close_open_calls(unit: Unit, run: Run, notices: Notices) -> None:
+    """Answer the calls of a run that ends before they were carried out: each call has a result, always (G6)."""
+    for call in run.calls:
+        if call.result is None:
+            call.answer(interrupted(call.name), "interrupted")
+            unit.ledger.flush()
+            notices.tell(unit, "call_changed", run, call)
+
+
 def _take(unit: Unit, seen: Run, lease: float) -> bool:
     moment = now()
     resumed = seen.status in HELD
@@ -95,11 +104,7 @@ def _clear(unit: Unit, run: Run, notices: Notices) -> None:
 
 
 def _give_up(unit: Unit, run: Run, notices: Notices) -> None:
-    for call in run.calls:
-        if call.result is None:
-            call.answer(interrupted(call.name), "interrupted")
-            unit.ledger.flush()
-            notices.tell(unit, "call_changed", run, call)
+    close_open_calls(unit, run, notices)
     run.status = "failed"
     run.error_class, run.error_safe = "interrupted", WORN_OUT
     run.error_technical = f"{run.resumes} workers died while they held this run (INSTRUCT_MAX_ATTEMPTS)."

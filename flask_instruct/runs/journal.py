@@ -40,9 +40,9 @@ from ..tools import failure
 from ..tools import run_tool
 from ..tools import settle
 from .app_code import AppCode
+from .claim import close_open_calls
 from .claim import renew_lease
 from .endings import describe
-from .history import interrupted
 from .models import Message
 from .models import ModelCall
 from .models import Run
@@ -101,6 +101,7 @@ class Journal(Recorder):
         self._model = ""
         self._usage: Usage | None = None
         self._round_began = 0.0
+        self._in_round = False
         self._message_id: str | None = None
         self._shown = 0
         self._buffer = ""
@@ -117,6 +118,7 @@ class Journal(Recorder):
         self._check_deadline()
         self._model = event.model
         self._round_began = time.monotonic()
+        self._in_round = True
         self._usage = None
         self._message_id = None
         self._shown = 0
@@ -139,6 +141,7 @@ class Journal(Recorder):
 
     def round_finished(self, finish: Finish) -> None:
         self._flush()
+        self._in_round = False
         with self._step() as (unit, run):
             message = self._open_message(unit, run)
             message.state = "complete" if finish.reason in KEPT else "cut"
@@ -318,7 +321,7 @@ class Journal(Recorder):
         with self._step() as (unit, run):
             self._close_open_rows(unit, run)
             self._app_code.call_back(unit, lambda handler: tell_ending(handler, ending))
-            if ending.error is not None and self._round_began and ending.finish is None:
+            if self._in_round:
                 unit.ledger.add(self._model_call(None, error_class))
             run.status = status
             run.error_class, run.error_safe, run.error_technical = error_class, safe, technical
@@ -333,11 +336,7 @@ class Journal(Recorder):
             if message.state == "streaming":
                 message.state = "cut"
                 self._notices.tell(unit, "message_finished", run, message)
-        for call in run.calls:
-            if call.result is None:
-                call.answer(interrupted(call.name), "interrupted")
-                unit.ledger.flush()
-                self._notices.tell(unit, "call_changed", run, call)
+        close_open_calls(unit, run, self._notices)
 
     def close(self) -> None:
         """Write down what Redis answered to the last broadcasts."""

@@ -176,6 +176,7 @@ class NoteKeeper(AiResponseHandler, record=Notebook):
 register_script("write_two", [[Say("I will write."), Use("write", text="a"), Use("write", text="b")], [Say("Done.")]])
 register_script("talk", [[Say("Hello, 👋 world. ")]])
 register_script("fail", [[Say("Well, "), Fail("overloaded", "busy")]])
+register_script("fail_later", [[Use("write", text="a")], [Say("Well, "), Fail("overloaded", "busy")]])
 register_script("cut", [[Say("Far too lo"), Stop("length")]])
 register_script("slow", [[Say("One "), Wait(1.5), Say("two.")]])
 register_script(

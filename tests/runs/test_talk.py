@@ -40,6 +40,12 @@ def test_text_and_the_model_call_are_in_the_ledger(carry_out: CarryOut) -> None:
     assert call.output_tokens
 
 
+def test_each_model_call_is_in_the_ledger_also_one_that_failed_after_a_good_one(carry_out: CarryOut) -> None:
+    carry_out(script="fail_later")
+    calls = db.session.scalars(sa.select(ModelCall).order_by(ModelCall.created_at))
+    assert [call.error_class for call in calls] == [None, "provider_overloaded"]
+
+
 def test_each_callback_is_called_once(carry_out: CarryOut) -> None:
     carry_out(script="fail")
     assert notes() == ["ai error: ProviderError"]
