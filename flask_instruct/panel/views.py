@@ -41,11 +41,7 @@ def start_run() -> ResponseReturnValue:
 
     posted = forms.read(_state())
     text = forms.prompt_text()
-    try:
-        run = Instruct().generate_for(posted.handler, user_prompt=text, actor=posted.actor)
-    except ConfigurationError:
-        current_app.logger.exception("A request could not be taken")
-        raise Refused(503, _("The AI is not set up on this site.")) from None
+    run = Instruct().generate_for(posted.handler, user_prompt=text, actor=posted.actor)
     key = panel_key(posted.gid)
     if not _by_script():
         return _back(key)
@@ -82,6 +78,13 @@ def refused(error: Refused) -> ResponseReturnValue:
         stylesheet=asset_url("instruct-panel.css"),
     )
     return Response(str(page), error.status)
+
+
+@blueprint.errorhandler(ConfigurationError)
+def not_set_up(error: ConfigurationError) -> ResponseReturnValue:
+    """Tell the person in words, and the developer what to set."""
+    current_app.logger.error("A request could not be taken", exc_info=error)
+    return refused(Refused(503, _("The AI is not set up on this site.")))
 
 
 def _back(key: str) -> ResponseReturnValue:

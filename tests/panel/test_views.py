@@ -12,6 +12,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from flask_instruct.errors import ConfigurationError
 from flask_instruct.panel.forms import LONGEST_PROMPT
 from flask_instruct.panel.page import panel_key
 from flask_instruct.runs.models import Run
@@ -212,6 +213,24 @@ def test_a_run_of_another_record_cannot_be_retried_from_here(client: FlaskClient
     for unknown in ("unknown", "%00", "0197a5f0-0000-7000-8000-000000000000"):
         assert post(client, f"/instruct/runs/{unknown}/retry").status_code == 404
     assert runs()[0].status == "failed"
+
+
+def test_a_site_that_is_not_set_up_says_so_and_changes_nothing(
+    app: Flask, client: FlaskClient, runs: Runs, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(client, data={"prompt": "Fail"})
+    work()
+
+    def missing() -> str:
+        raise ConfigurationError("INSTRUCT_REDIS_URL is not set.")
+
+    monkeypatch.setattr(app.extensions["instruct"], "redis_url", missing)
+    for path in ("/instruct/runs", f"/instruct/runs/{runs()[0].id}/retry"):
+        response = post(client, path)
+        assert response.status_code == 503
+        assert "not set up" in response.text
+        assert "INSTRUCT_REDIS_URL" not in response.text
+    assert [run.status for run in runs()] == ["failed"]
 
 
 def test_an_actor_without_a_rule_is_nobody_and_may_ask(app: Flask, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
