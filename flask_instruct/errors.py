@@ -20,10 +20,13 @@ ProviderErrorKind = Literal[
     "connection",
     "cut",
     "malformed",
+    "empty",
+    "unsupported",
 ]
-"""What went wrong with one model call. ``cut``: the stream ended without its terminal signal."""
+"""What went wrong with one model call. ``cut``: the stream ended without its terminal signal; ``empty``: it ended
+well and said nothing; ``unsupported``: the model cannot read what it was given, such as a PDF."""
 
-RETRYABLE: frozenset[str] = frozenset({"rate_limited", "overloaded", "server", "timeout", "connection", "cut"})
+RETRYABLE: frozenset[str] = frozenset({"rate_limited", "overloaded", "server", "timeout", "connection", "cut", "empty"})
 
 
 class InstructError(Exception):
@@ -69,6 +72,19 @@ class RunEnded(InstructError):
     """Raise when something is asked of a run that its status does not allow."""
 
 
+class OutputError(InstructError):
+    """Raise when a model's answer does not have the shape that was asked for, after it was asked again.
+
+    :param problems: what is wrong with the last answer, one fault each.
+    :param text: that answer.
+    """
+
+    def __init__(self, problems: tuple[str, ...], text: str) -> None:
+        super().__init__(f"The answer does not have the wanted shape: {'; '.join(problems)}.")
+        self.problems = problems
+        self.text = text
+
+
 class ProviderError(InstructError):
     """Raise when a model call failed, with what to tell a person and what to tell a developer.
 
@@ -77,6 +93,7 @@ class ProviderError(InstructError):
     :param safe: plain words for the person who asked, without internals.
     :param status: the HTTP status, when there was one.
     :param retry_after: seconds the provider asked to wait, when it did.
+    :param body: the provider's error as parsed, for adapters that know more about it.
     """
 
     def __init__(
@@ -87,6 +104,7 @@ class ProviderError(InstructError):
         safe: str | None = None,
         status: int | None = None,
         retry_after: float | None = None,
+        body: object = None,
     ) -> None:
         super().__init__(technical)
         self.kind: ProviderErrorKind = kind
@@ -94,6 +112,7 @@ class ProviderError(InstructError):
         self.safe = safe or SAFE_TEXTS[kind]
         self.status = status
         self.retry_after = retry_after
+        self.body = body
 
     @property
     def retryable(self) -> bool:
@@ -113,4 +132,6 @@ SAFE_TEXTS: dict[str, str] = {
     "connection": "The AI service could not be reached.",
     "cut": "The answer was cut off by the AI service.",
     "malformed": "The AI service sent something that could not be understood.",
+    "empty": "The AI service sent an empty answer.",
+    "unsupported": "The chosen model cannot read what was attached.",
 }

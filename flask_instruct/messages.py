@@ -15,16 +15,25 @@ from typing import Literal
 from typing import cast
 from typing import get_args
 
+from .attachments import Document
+from .attachments import Image
+
 Role = Literal["system", "user", "assistant", "tool"]
 ToolChoice = Literal["auto", "none", "required"]
+Effort = Literal["off", "low", "medium", "high"]
 JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of plain text."""
+    """A piece of plain text.
+
+    :param opaque: data of the ``provider`` that must return with this text (a signature, an item's phase).
+    """
 
     text: str
+    provider: str = ""
+    opaque: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +51,16 @@ class ToolCall:
 
     :param id: unique within a conversation; the provider's id where it sent a usable one, else made here.
     :param raw: the argument text exactly as received; may be no JSON at all.
-    :param opaque: provider data that must return with this call (signatures), keyed as the adapter likes.
+    :param opaque: data of the ``provider`` that must return with this call (signatures), keyed as the adapter likes.
+    :param refusal: why the provider itself rejected the call; it is answered with this text and never run.
     """
 
     id: str
     name: str
     raw: str = "{}"
     opaque: JsonObject | None = None
+    provider: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class ToolResult:
     error: bool = False
 
 
-Part = Text | Reasoning | ToolCall | ToolResult
+Part = Text | Image | Document | Reasoning | ToolCall | ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +145,23 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """The shape that an answer must have; ``schema`` is a JSON Schema of type object."""
+
+    name: str
+    schema: JsonObject
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One model call, in neutral form: the only thing an adapter gets.
 
     :param model: the bare model name, without the provider prefix.
     :param tool_choice: ``none`` keeps the tools in the request but forbids their use.
     :param options: ``max_tokens``, ``temperature``, ``top_p``, ``stop`` and provider extras.
+    :param effort: how much the model may reason; unset: as the provider likes.
+    :param output: the shape that the provider itself must hold the answer to.
     """
 
     model: str
@@ -146,27 +169,44 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice = "auto"
     options: JsonObject = field(default_factory=dict)
+    effort: Effort | None = None
+    output: OutputSpec | None = None
 
 
+_OPAQUE = (dict, type(None))
 _PART_FORMS: dict[str, tuple[Callable[..., Part], dict[str, type | tuple[type, ...]]]] = {
     "text": (Text, {"text": str}),
-    "reasoning": (Reasoning, {"text": str, "provider": str, "opaque": (dict, type(None))}),
-    "tool_call": (ToolCall, {"id": str, "name": str, "raw": str, "opaque": (dict, type(None))}),
+    "reasoning": (Reasoning, {"text": str, "provider": str, "opaque": _OPAQUE}),
+    "tool_call": (ToolCall, {"id": str, "name": str, "raw": str, "opaque": _OPAQUE}),
     "tool_result": (ToolResult, {"call_id": str, "name": str, "content": str, "error": bool}),
 }
+_RARE: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "text": {"provider": str, "opaque": _OPAQUE},
+    "tool_call": {"provider": str, "refusal": str},
+}
+"""What is written only where it says something."""
 _PART_KINDS: dict[type, str] = {Text: "text", Reasoning: "reasoning", ToolCall: "tool_call", ToolResult: "tool_result"}
+_ATTACHMENTS: dict[str, type[Image] | type[Document]] = {"image": Image, "document": Document}
 
 
 def _part_to_json(part: Part) -> JsonObject:
+    if isinstance(part, Image | Document):
+        return {"type": part.kind, **part.to_json()}
     kind = _PART_KINDS[type(part)]
-    return {"type": kind, **{name: getattr(part, name) for name in _PART_FORMS[kind][1]}}
+    said = {name: getattr(part, name) for name in _PART_FORMS[kind][1]}
+    rare = {name: value for name in _RARE.get(kind, ()) if (value := getattr(part, name))}
+    return {"type": kind, **said, **rare}
 
 
 def _part_from_json(data: Any) -> Part:
     kind = data.get("type") if isinstance(data, Mapping) else None
+    if kind in _ATTACHMENTS:
+        return _ATTACHMENTS[kind].from_json(data)
     if kind not in _PART_FORMS:
-        raise ValueError(f"A message part must be one of {', '.join(_PART_FORMS)}, got {kind!r}.")
-    make, form = _PART_FORMS[kind]
+        known = ", ".join([*_PART_FORMS, *_ATTACHMENTS])
+        raise ValueError(f"A message part must be one of {known}, got {kind!r}.")
+    make, needed = _PART_FORMS[kind]
+    form = {**needed, **_RARE.get(kind, {})}
     values = {name: data[name] for name in form if name in data}
     for name, value in values.items():
         if not isinstance(value, form[name]):
@@ -174,4 +214,4 @@ def _part_from_json(data: Any) -> Part:
     try:
         return make(**values)
     except TypeError:
-        raise ValueError(f"A {kind} part needs {', '.join(form)}, got {', '.join(values) or 'nothing'}.") from None
+        raise ValueError(f"A {kind} part needs {', '.join(needed)}, got {', '.join(values) or 'nothing'}.") from None

@@ -61,7 +61,8 @@ def converse(
     :raises ConfigurationError: when the model, its key or its package is missing.
     """
     if adapter is None:
-        adapter, model = resolve(gen.model, config)
+        found = resolve(gen.model, config)
+        adapter, model = found.adapter, found.name
     else:
         model = gen.model or ""
     yield from _answer_calls(messages)

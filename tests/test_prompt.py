@@ -155,7 +155,7 @@ class TestJson:
             {"role": "root", "parts": []},
             {"role": "user", "parts": "text"},
             {"role": "user", "parts": ["text"]},
-            {"role": "user", "parts": [{"type": "image"}]},
+            {"role": "user", "parts": [{"type": "video"}]},
             {"role": "user", "parts": [{"type": "text"}]},
             {"role": "user", "parts": [{"type": "text", "text": 1}]},
             {"role": "user", "parts": [{"type": "text", "text": "Hi", "__class__": "os"}, {"type": "tool_call"}]},

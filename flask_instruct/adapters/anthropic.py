@@ -38,9 +38,9 @@ from .base import clean
 from .base import new_call_id
 from .base import replayed_arguments
 from .base import replayed_id
-from .base import replayed_name
 from .base import result_text
 from .base import system_text
+from .names import legal_name
 from .sse import ServerSentEvent
 from .sse import read_events
 from .transport import Client
@@ -152,7 +152,7 @@ def _render_tool(tool: ToolSpec) -> JsonObject:
 
 def _tools_of_history(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     """Declare what a history has called: without it the API refuses a request that has no tools of its own."""
-    names = dict.fromkeys(replayed_name(call.name) for message in messages for call in message.calls)
+    names = dict.fromkeys(legal_name(call.name) for message in messages for call in message.calls)
     return tuple(ToolSpec(name, "No longer available.", {"type": "object"}) for name in names)
 
 
@@ -226,7 +226,7 @@ def _assistant_block(part: Part, provider: str) -> JsonObject | None:
         return {
             "type": "tool_use",
             "id": replayed_id(part.id),
-            "name": replayed_name(part.name),
+            "name": legal_name(part.name),
             "input": replayed_arguments(part.raw),
         }
     if not isinstance(part, Reasoning) or part.opaque is None or part.provider != provider:

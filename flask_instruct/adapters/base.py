@@ -24,6 +24,9 @@ from ..messages import JsonObject
 from ..messages import Message
 from ..messages import ModelRequest
 from ..messages import ToolResult
+from .profiles import STANDARD
+from .profiles import NativeOutput
+from .profiles import Quirks
 
 EMPTY_RESULT = "(no output)"
 """Sent for a result without text: providers refuse or misread an empty one."""
@@ -57,6 +60,9 @@ class ProviderSettings:
     :param base_url: unset: the SDK's own address.
     :param timeout: seconds the provider may stay silent.
     :param headers: sent with each request, as pairs.
+    :param quirks: what this server does otherwise than its protocol says.
+    :param client: a ready client of the SDK, or a function without arguments that gives one; used in place of a
+        client made from the other settings.
     """
 
     name: str
@@ -64,6 +70,25 @@ class ProviderSettings:
     base_url: str | None = None
     timeout: float = DEFAULT_TIMEOUT
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    quirks: Quirks = STANDARD
+    client: Any = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model that can be called: what it is spoken to with, and what is known of it.
+
+    :param name: as the provider knows it; ``label`` is ``provider:name``, as people write it.
+    :param window: tokens that it takes, where that is known.
+    :param native_output: whether the provider itself holds an answer to a JSON Schema.
+    """
+
+    adapter: Adapter
+    name: str
+    label: str
+    provider: str = ""
+    window: int | None = None
+    native_output: NativeOutput = "never"
 
 
 def new_call_id() -> str:
@@ -101,14 +126,6 @@ def replayed_argument_text(raw: str) -> str:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON.")
-
-
-def replayed_name(name: str) -> str:
-    """Return a tool name that providers accept in a history.
-
-    A name invented by the model would make every later call of the conversation fail (home-assistant/core#147760).
-    """
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unknown"
 
 
 def replayed_id(call_id: str) -> str:

@@ -90,6 +90,7 @@ def failure(
         safe=UNPAID if unpaid else None,
         status=status,
         retry_after=_retry_after(headers or {}),
+        body=detail,
     )
 
 

@@ -36,11 +36,11 @@ from .base import call_ids
 from .base import clean
 from .base import parse_object
 from .base import replayed_argument_text
-from .base import replayed_name
 from .base import result_text
 from .base import system_text
 from .fragments import Fragment
 from .fragments import GrowingCalls
+from .names import legal_name
 from .sse import ServerSentEvent
 from .sse import read_events
 from .transport import Client
@@ -160,7 +160,7 @@ def _render_call(call: ToolCall) -> JsonObject:
     rendered: JsonObject = {
         "id": call.id,
         "type": "function",
-        "function": {"name": replayed_name(call.name), "arguments": replayed_argument_text(call.raw)},
+        "function": {"name": legal_name(call.name), "arguments": replayed_argument_text(call.raw)},
     }
     extra = (call.opaque or {}).get("extra_content")
     if extra:

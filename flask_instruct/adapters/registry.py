@@ -6,11 +6,9 @@ Works without an app too: then the settings come from the environment.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,76 +18,95 @@ from ..config import Config
 from ..errors import ConfigurationError
 from .anthropic import Anthropic
 from .base import Adapter
+from .base import Model
 from .base import ProviderSettings
+from .google import Google
 from .openai_chat import OpenAIChat
+from .openai_responses import OpenAIResponses
+from .profiles import ALIASES
+from .profiles import BUILT_IN
+from .profiles import OWN_HOSTS
+from .profiles import STRANGER
+from .profiles import Provider
+from .profiles import Quirks
+from .profiles import context_window
 from .scripted import Scripted
 
-ADAPTERS: dict[str, Callable[[ProviderSettings], Adapter]] = {"openai_chat": OpenAIChat, "anthropic": Anthropic}
+ADAPTERS: dict[str, Callable[[ProviderSettings], Adapter]] = {
+    "openai_chat": OpenAIChat,
+    "openai_responses": OpenAIResponses,
+    "anthropic": Anthropic,
+    "google": Google,
+}
 """The adapter of each protocol."""
 
-PACKAGES = {"openai_chat": "openai", "anthropic": "anthropic"}
-"""The SDK of each protocol, which is also the name of the extra that installs it."""
+PACKAGES = {"openai_chat": "openai", "openai_responses": "openai", "anthropic": "anthropic", "google": "google.genai"}
+"""The SDK of each protocol."""
+
+EXTRAS = {"google.genai": "google"}
+"""The extra that installs an SDK, where it is not named like it."""
 
 NO_KEY = "none"
 """Sent to an own server that was given no key; the SDKs refuse an empty one."""
 
+Credentials = Callable[[str], Any]
+"""The app's rule ``provider name -> key, settings, client or None``, asked before each model call."""
 
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """How a provider is reached.
-
-    :param model: taken when no model is named.
-    :param key_variable: environment variable of the key, and ``url_variable`` that of the address.
-    :param models: bare model names that mean this provider without its prefix.
-    """
-
-    protocol: str
-    model: str | None = None
-    base_url: str | None = None
-    api_key: str | None = field(default=None, repr=False)
-    headers: tuple[tuple[str, str], ...] = ()
-    key_variable: str | None = None
-    url_variable: str | None = None
-    models: re.Pattern[str] | None = None
+_SETTINGS = frozenset({"profile", "protocol", "base_url", "api_key", "model", "headers", "client", "context_window"})
+_CHANGES = frozenset({"api_key", "base_url", "headers", "client"})
 
 
-BUILT_IN: dict[str, Provider] = {
-    "openai": Provider(
-        "openai_chat",
-        model="gpt-5.4-mini",
-        key_variable="OPENAI_API_KEY",
-        url_variable="OPENAI_BASE_URL",
-        models=re.compile(r"(gpt-|chatgpt-|o\d)"),
-    ),
-    "anthropic": Provider(
-        "anthropic",
-        model="claude-sonnet-5",
-        key_variable="ANTHROPIC_API_KEY",
-        url_variable="ANTHROPIC_BASE_URL",
-        models=re.compile(r"claude-"),
-    ),
-}
-"""Providers that need no setting but their key, in order of preference."""
-
-_SETTINGS = frozenset({"protocol", "base_url", "api_key", "model", "headers"})
+def models_of(model: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the models of a setting in the order they are tried: a text may list several with commas."""
+    texts = (model,) if isinstance(model, str) else tuple(model or ())
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
-def resolve(model: str | None, config: Config | None = None) -> tuple[Adapter, str]:
-    """Return the adapter for a model and the model's bare name.
+def resolve(model: str | None, config: Config | None = None, credentials: Credentials | None = None) -> Model:
+    """Return the model that a name means, with the adapter to speak to it.
 
     :param model: ``provider:model``, or a bare name such as ``claude-…``; unset: the preferred one.
+    :param credentials: the app's own keys by provider; see ``Instruct.credentials``.
     :raises ConfigurationError: for an unknown provider, a missing key or package; says what to set.
     """
     config = config or Config.from_app({})
-    chosen = model or preferred(config)
+    chosen = model or next(iter(models_of(preferred(config))), None)
     if not chosen:
         raise ConfigurationError(preferred_reason(config))
     providers = _providers(config)
     name, bare = _split(chosen, providers)
+    label = f"{name}:{bare}"
     if name == Scripted.name:
-        return Scripted(), bare
-    provider = providers[name]
-    return ADAPTERS[provider.protocol](_settings(name, provider, config)), bare
+        return Model(Scripted(), bare, label, name)
+    provider = _entitled(name, providers[name], credentials)
+    settings = _settings(name, provider, config)
+    provider = _as_spoken(provider, settings.base_url)
+    adapter = ADAPTERS[provider.protocol](replace(settings, quirks=provider.quirks))
+    window = provider.context_window or context_window(bare.rpartition("/")[2])
+    return Model(adapter, bare, label, name, window, provider.quirks.native_output)
+
+
+def _entitled(name: str, provider: Provider, credentials: Credentials | None) -> Provider:
+    """Ask the app's rule for this call's key, address or client."""
+    given = credentials(name) if credentials is not None else None
+    if given is None:
+        return provider
+    if isinstance(given, str):
+        return replace(provider, api_key=given, client=None)
+    if not isinstance(given, Mapping):
+        return replace(provider, client=given)
+    if unknown := sorted(set(given) - _CHANGES):
+        raise ConfigurationError(
+            f"@instruct.credentials gave {unknown[0]!r} for {name!r}; it may give {', '.join(sorted(_CHANGES))}."
+        )
+    return _changed(provider, given)
+
+
+def _as_spoken(provider: Provider, base_url: str | None) -> Provider:
+    """OpenAI's newer protocol is spoken with OpenAI itself; servers that imitate it speak the older one."""
+    if not provider.follows_url or base_url is None or OWN_HOSTS.match(base_url):
+        return provider
+    return replace(provider, protocol="openai_chat", quirks=STRANGER)
 
 
 def preferred(config: Config | None = None) -> str | None:
@@ -126,76 +143,124 @@ def _preference(config: Config) -> tuple[str | None, str]:
 
 def _lack(name: str, provider: Provider) -> str | None:
     """What keeps a provider from being used, in words."""
+    if provider.client is None and not _key(provider):
+        return f"{_variables(provider)} is not set"
+    return _missing_package(provider)
+
+
+def _missing_package(provider: Provider) -> str | None:
     package = PACKAGES[provider.protocol]
-    if not _key(provider):
-        return f"{provider.key_variable} is not set"
-    if find_spec(package) is None:
-        return f"pip install 'flask-instruct[{package}]'"
-    return None
+    parent, _, _ = package.rpartition(".")
+    there = (not parent or find_spec(parent) is not None) and find_spec(package) is not None
+    return None if there else f"pip install 'flask-instruct[{EXTRAS.get(package, package)}]'"
+
+
+def _variables(provider: Provider) -> str:
+    return " or ".join(provider.key_variables)
 
 
 def _split(model: str, providers: Mapping[str, Provider]) -> tuple[str, str]:
     name, colon, bare = model.partition(":")
+    name = name if name in providers else ALIASES.get(name, name)
     if colon and (name in providers or name == Scripted.name):
         if not bare:
             raise ConfigurationError(f"The model {model!r} names a provider but no model: write {name}:MODEL.")
         return name, bare
-    for name, provider in providers.items():
+    for known, provider in providers.items():
         if provider.models is not None and provider.models.match(model):
-            return name, model
-    known = ", ".join([*providers, Scripted.name])
+            return known, model
     raise ConfigurationError(
-        f"No provider is known for the model {model!r}: write PROVIDER:MODEL with one of {known}, "
-        "or add the provider to INSTRUCT_PROVIDERS."
+        f"No provider is known for the model {model!r}: write PROVIDER:MODEL with one of "
+        f"{', '.join([*providers, Scripted.name])}, or add the provider to INSTRUCT_PROVIDERS."
     )
 
 
 def _settings(name: str, provider: Provider, config: Config) -> ProviderSettings:
     key = _key(provider)
+    if provider.client is None:
+        _require_key(name, provider, key)
+    missing = _missing_package(provider)
+    if missing:
+        raise ConfigurationError(f"The provider {name!r} needs the package {PACKAGES[provider.protocol]!r}: {missing}.")
+    return ProviderSettings(
+        name, key, _base_url(name, provider), config.model_timeout, provider.headers, client=provider.client
+    )
+
+
+def _require_key(name: str, provider: Provider, key: str) -> None:
     if not key:
         raise ConfigurationError(
-            f"The provider {name!r} has no key: set the environment variable {provider.key_variable}, or "
+            f"The provider {name!r} has no key: set the environment variable {_variables(provider)}, or "
             f'INSTRUCT_PROVIDERS = {{"{name}": {{"api_key": …}}}}.'
         )
     if not key.isascii() or not key.isprintable():
         raise ConfigurationError(f"The key of provider {name!r} holds characters that no key has: copy it again.")
-    package = PACKAGES[provider.protocol]
-    if find_spec(package) is None:
-        raise ConfigurationError(
-            f"The provider {name!r} needs the package {package!r}: pip install 'flask-instruct[{package}]'."
-        )
-    base_url = provider.base_url or os.environ.get(provider.url_variable or "") or None
-    if base_url is not None and not base_url.startswith(("http://", "https://")):
+
+
+def _base_url(name: str, provider: Provider) -> str | None:
+    url = (os.environ.get(provider.url_variable or "") or "").strip() or provider.base_url
+    if url is None:
+        if provider.url_needed and provider.client is None:
+            raise ConfigurationError(
+                f"The provider {name!r} has no address: set the environment variable {provider.url_variable}, or "
+                f'INSTRUCT_PROVIDERS = {{"{name}": {{"base_url": …}}}}.'
+            )
+        return None
+    if not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"The base_url of provider {name!r} must begin with http:// or https://.")
-    return ProviderSettings(name, key, base_url, config.model_timeout, provider.headers)
+    suffix = provider.url_suffix
+    return url if not suffix or suffix in url else url.rstrip("/") + suffix
 
 
 def _key(provider: Provider) -> str:
-    key = provider.api_key or os.environ.get(provider.key_variable or "", "")
-    if key.strip():
-        return key.strip()
-    return NO_KEY if provider.key_variable is None else ""
+    keys = (provider.api_key, *(os.environ.get(variable) for variable in provider.key_variables))
+    key = next((key.strip() for key in keys if key and key.strip()), "")
+    return key or ("" if provider.key_needed and provider.key_variables else NO_KEY)
 
 
 def _providers(config: Config) -> dict[str, Provider]:
     """The app's own providers first, then the built-in ones; an own setting of a built-in name changes that one."""
-    own = {name: _own(name, setting) for name, setting in (config.providers or {}).items()}
+    own = {ALIASES.get(name, name): _own(name, setting) for name, setting in (config.providers or {}).items()}
     return {**own, **{name: provider for name, provider in BUILT_IN.items() if name not in own}}
 
 
 def _own(name: str, setting: Mapping[str, Any]) -> Provider:
-    base = BUILT_IN.get(name)
+    if unknown := sorted(set(setting) - _SETTINGS):
+        raise ConfigurationError(
+            f"INSTRUCT_PROVIDERS[{name!r}] has the unknown setting {unknown[0]!r}; "
+            f"the settings are {', '.join(sorted(_SETTINGS))}."
+        )
+    return _changed(_base(name, setting), setting)
+
+
+def _base(name: str, setting: Mapping[str, Any]) -> Provider:
+    """The profile that a setting starts from: the one it names, else that of its own name, else a stranger's."""
+    profile = setting.get("profile", name)
+    profile = ALIASES.get(profile, profile)
+    base = BUILT_IN.get(profile)
+    if base is None and "profile" in setting:
+        raise ConfigurationError(
+            f"INSTRUCT_PROVIDERS[{name!r}] names the unknown profile {profile!r}; known: {', '.join(BUILT_IN)}."
+        )
     protocol = setting.get("protocol", base.protocol if base else None)
     if protocol not in ADAPTERS:
         raise ConfigurationError(
             f"INSTRUCT_PROVIDERS[{name!r}] needs a protocol, one of {', '.join(ADAPTERS)}; got {protocol!r}."
         )
-    unknown = sorted(set(setting) - _SETTINGS)
-    if unknown:
-        raise ConfigurationError(
-            f"INSTRUCT_PROVIDERS[{name!r}] has the unknown setting {unknown[0]!r}; "
-            f"the settings are {', '.join(sorted(_SETTINGS))}."
-        )
-    changes = {key: setting[key] for key in ("model", "base_url", "api_key") if setting.get(key)}
-    headers = tuple(sorted((setting.get("headers") or {}).items()))
-    return replace(base or Provider(protocol), protocol=protocol, headers=headers, **changes)
+    if base is None:
+        return Provider(protocol, quirks=_protocol_quirks(protocol))
+    return replace(base, protocol=protocol, follows_url=base.follows_url and "protocol" not in setting)
+
+
+def _protocol_quirks(protocol: str) -> Quirks:
+    own = (provider.quirks for provider in BUILT_IN.values() if provider.protocol == protocol != "openai_chat")
+    return next(own, STRANGER)
+
+
+def _changed(provider: Provider, setting: Mapping[str, Any]) -> Provider:
+    plain = ("model", "base_url", "api_key", "client", "context_window")
+    changes = {key: setting[key] for key in plain if setting.get(key)}
+    # An address that is set here counts, whatever the environment says.
+    aside: dict[str, Any] = {"url_variable": None} if "base_url" in changes else {}
+    headers = tuple(sorted({**dict(provider.headers), **(setting.get("headers") or {})}.items()))
+    return replace(provider, headers=headers, **changes, **aside)

@@ -31,6 +31,7 @@ from ..messages import Part
 from ..messages import Reasoning
 from ..messages import Text
 from ..messages import ToolCall
+from ..messages import ToolResult
 from .base import new_call_id
 
 PIECE = 6
@@ -241,4 +242,6 @@ def _tokens(characters: int) -> int:
 def _length(part: Part) -> int:
     if isinstance(part, ToolCall):
         return len(part.name) + len(part.raw)
-    return len(part.text if isinstance(part, Text | Reasoning) else part.content)
+    if isinstance(part, Text | Reasoning):
+        return len(part.text)
+    return len(part.content) if isinstance(part, ToolResult) else 0

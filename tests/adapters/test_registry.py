@@ -12,6 +12,7 @@ import pytest
 from flask_instruct.adapters import registry
 from flask_instruct.adapters.anthropic import Anthropic
 from flask_instruct.adapters.openai_chat import OpenAIChat
+from flask_instruct.adapters.openai_responses import OpenAIResponses
 from flask_instruct.adapters.registry import preferred
 from flask_instruct.adapters.registry import preferred_reason
 from flask_instruct.adapters.registry import resolve
@@ -39,10 +40,10 @@ def without_package(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 @pytest.mark.parametrize(
     ("model", "adapter", "bare"),
     [
-        ("openai:gpt-5.4", OpenAIChat, "gpt-5.4"),
-        ("openai:ft:gpt-4o:org", OpenAIChat, "ft:gpt-4o:org"),
-        ("gpt-5.4", OpenAIChat, "gpt-5.4"),
-        ("o3-mini", OpenAIChat, "o3-mini"),
+        ("openai:gpt-5.4", OpenAIResponses, "gpt-5.4"),
+        ("openai:ft:gpt-4o:org", OpenAIResponses, "ft:gpt-4o:org"),
+        ("gpt-5.4", OpenAIResponses, "gpt-5.4"),
+        ("o3-mini", OpenAIResponses, "o3-mini"),
         ("anthropic:claude-sonnet-5", Anthropic, "claude-sonnet-5"),
         ("claude-sonnet-5", Anthropic, "claude-sonnet-5"),
         ("scripted:story", Scripted, "story"),
@@ -51,8 +52,8 @@ def without_package(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 def test_a_name_leads_to_its_adapter(monkeypatch: pytest.MonkeyPatch, model: str, adapter: type, bare: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-2")
-    found, name = resolve(model, Config())
-    assert (type(found), name) == (adapter, bare)
+    found = resolve(model, Config())
+    assert (type(found.adapter), found.name) == (adapter, bare)
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +61,8 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     monkeypatch.setenv("INSTRUCT_DEFAULT_MODEL", "openai:gpt-5.4")
     monkeypatch.setenv("INSTRUCT_MODEL_TIMEOUT", "7")
-    adapter, model = resolve(None)
+    found = resolve(None)
+    adapter, model = found.adapter, found.name
     assert isinstance(adapter, OpenAIChat)
     assert (adapter.settings.api_key, adapter.settings.base_url) == ("sk-1", "http://127.0.0.1:1/v1")
     assert (adapter.settings.timeout, model) == (7.0, "gpt-5.4")
@@ -70,7 +72,8 @@ def test_an_own_provider_speaks_a_known_protocol_and_needs_no_key() -> None:
     config = with_providers(
         ollama={"protocol": "openai_chat", "base_url": "http://localhost:11434/v1", "headers": {"x-team": "blue"}}
     )
-    adapter, model = resolve("ollama:llama3:8b", config)
+    found = resolve("ollama:llama3:8b", config)
+    adapter, model = found.adapter, found.name
     assert isinstance(adapter, OpenAIChat)
     assert model == "llama3:8b"
     assert (adapter.settings.name, adapter.settings.base_url) == ("ollama", "http://localhost:11434/v1")
@@ -79,20 +82,20 @@ def test_an_own_provider_speaks_a_known_protocol_and_needs_no_key() -> None:
 
 def test_an_own_provider_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INSTRUCT_PROVIDERS", '{"near": {"protocol": "anthropic", "base_url": "http://near"}}')
-    assert isinstance(resolve("near:m")[0], Anthropic)
+    assert isinstance(resolve("near:m").adapter, Anthropic)
 
 
 def test_an_own_setting_changes_a_built_in_provider() -> None:
     config = with_providers(anthropic={"api_key": "sk-own", "base_url": "http://proxy"})
-    adapter, _ = resolve("claude-sonnet-5", config)
+    adapter = resolve("claude-sonnet-5", config).adapter
     assert isinstance(adapter, Anthropic)
     assert (adapter.settings.api_key, adapter.settings.base_url) == ("sk-own", "http://proxy")
 
 
 def test_a_key_is_in_no_representation() -> None:
     config = with_providers(openai={"api_key": "sk-secret"})
-    adapter, _ = resolve("gpt-5.4", config)
-    assert isinstance(adapter, OpenAIChat)
+    adapter = resolve("gpt-5.4", config).adapter
+    assert isinstance(adapter, OpenAIResponses)
     assert "sk-secret" not in repr(adapter.settings)
 
 
@@ -101,11 +104,15 @@ def test_a_key_is_in_no_representation() -> None:
     [
         ("openai:gpt-5.4", Config(), "OPENAI_API_KEY"),
         ("claude-sonnet-5", Config(), "ANTHROPIC_API_KEY"),
-        ("mystery", Config(), "openai, anthropic, scripted"),
+        ("mystery", Config(), "google-openai, scripted"),
         ("mystery:m", Config(), "INSTRUCT_PROVIDERS"),
         ("openai:", Config(), "openai:MODEL"),
         (None, Config(), "INSTRUCT_DEFAULT_MODEL"),
-        ("near:m", with_providers(near={"base_url": "http://near"}), "openai_chat, anthropic"),
+        (
+            "near:m",
+            with_providers(near={"base_url": "http://near"}),
+            "openai_chat, openai_responses",
+        ),
         ("near:m", with_providers(near={"protocol": "smoke"}), "'smoke'"),
         ("near:m", with_providers(near={"protocol": "anthropic", "url": "x"}), "'url'"),
         ("near:m", with_providers(near={"protocol": "anthropic", "base_url": "near:80"}), "http://"),
@@ -152,7 +159,7 @@ def test_only_a_used_sdk_is_imported() -> None:
         "from flask_instruct.adapters import resolve\n"
         "from flask_instruct.adapters.registry import preload\n"
         "resolve('scripted:x'), resolve('openai:x')\n"
-        "assert not {'openai', 'anthropic', 'httpx2'} & sys.modules.keys()\n"
+        "assert not {'openai', 'anthropic', 'google.genai', 'httpx2'} & sys.modules.keys()\n"
         "assert preload() == ('openai',)\n"
         "assert 'openai' in sys.modules and 'anthropic' not in sys.modules\n"
     )
