@@ -6,13 +6,14 @@ PYTHON ?=
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 
-.PHONY: help demo test check docs clean
+.PHONY: help demo test check docs bench clean
 
 help:
 	@echo "make demo   start the example app: http://127.0.0.1:$(PORT) (PORT= for another)"
 	@echo "make test   install what the tests need, then run them all (ARGS= for pytest's arguments)"
 	@echo "make check  style, types and documentation"
 	@echo "make docs   build the documentation into docs/_build/html"
+	@echo "make bench  measure what a streamed delta and a turn cost, beside other libraries (ARGS=--check)"
 	@echo "make clean  remove everything that these made, but the data of the example app"
 
 demo:
@@ -33,6 +34,12 @@ check: docs
 docs:
 	@PYTHON="$(PYTHON)" tools/install.sh dev
 	$(RUN) sphinx -W --keep-going -q -b html docs docs/_build/html
+
+bench:
+	@PYTHON="$(PYTHON)" tools/install.sh dev
+	@$(RUN) pip show --quiet llm openai-agents pydantic-ai-slim 2>/dev/null || \
+		$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	@exec $(RUN) benchmarks wire $(ARGS)
 
 clean:
 	rm -rf $(VENV) docs/_build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis test-artifacts

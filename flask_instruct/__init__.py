@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from .attachments import Document
+from .attachments import Image
 from .errors import ConfigurationError
 from .errors import DeclarationError
 from .errors import HandlerError
 from .errors import InstructError
+from .errors import OutputError
 from .errors import ProviderError
 from .errors import RecordGone
 from .errors import ToolError
@@ -24,10 +27,13 @@ __all__ = [
     "AiResponseHandler",
     "ConfigurationError",
     "DeclarationError",
+    "Document",
     "HandlerError",
+    "Image",
     "Instruct",
     "InstructError",
     "Orchestrator",
+    "OutputError",
     "Prompt",
     "ProviderError",
     "RecordGone",

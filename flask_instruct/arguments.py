@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import ToolError
-from .prompt import JsonObject
+from .messages import JsonObject
 
 MAX_DEPTH = 32
 """Levels of lists and objects in an argument text."""

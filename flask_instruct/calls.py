@@ -40,13 +40,16 @@ OutcomeKind = Literal[
     "unknown_tool",
     "invalid_arguments",
     "not_allowed",
+    "not_approved",
+    "refused",
     "tool_error",
     "exception",
     "timeout",
     "unrenderable",
     "interrupted",
 ]
-"""How a call ended. ``interrupted``: it was never run to its end, and nothing tells whether it will be."""
+"""How a call ended. ``interrupted``: it was never run to its end, and nothing tells whether it will be. ``refused``:
+the provider itself rejected it."""
 
 _NAME_CHARS = 80
 """Characters of a name that a model made up which are repeated to anyone."""
@@ -69,6 +72,7 @@ class ToolContext:
     :param idempotency_key: the same at every attempt of this call; for effects outside the database.
     :param actor: who asked for the run.
     :param attempt: which attempt of the run this is, from 1.
+    :param approved: whether a person has approved the call; without that a tool that needs it does not run.
     """
 
     id: str
@@ -78,6 +82,7 @@ class ToolContext:
     idempotency_key: str
     actor: object | None = None
     attempt: int = 1
+    approved: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,10 +165,13 @@ def _admit(
             return _unknown(call.name, sorted(tools))
         given = parse_arguments(call.raw, limit=argument_bytes)
         checked = tool.check(given)
-        if _allowed(handler, tool, checked.arguments, context.actor):
-            return tool, checked
-        refusal = ToolError(f"{tool.identifier} is not allowed here for the person who asked.")
-        return ToolOutcome(str(refusal), "not_allowed", refusal, checked.arguments)
+        if not _allowed(handler, tool, checked.arguments, context.actor):
+            refusal = ToolError(f"{tool.identifier} is not allowed here for the person who asked.")
+            return ToolOutcome(str(refusal), "not_allowed", refusal, checked.arguments)
+        if not context.approved and _needs_approval(handler, tool, checked.arguments):
+            refusal = ToolError(f"{tool.identifier} needs a person's approval, which was not given; it did not run.")
+            return ToolOutcome(str(refusal), "not_approved", refusal, checked.arguments)
+        return tool, checked
     except InvalidArguments as refusal:
         return ToolOutcome(str(refusal), "invalid_arguments", refusal, given)
     except Exception as exception:
@@ -184,6 +192,18 @@ def _allowed(handler: AiResponseHandler, tool: type[Tool], arguments: JsonObject
             answer.close()
         raise TypeError(f"authorize_tool must return True or False, not {type(answer).__qualname__}")
     return answer
+
+
+def _needs_approval(handler: AiResponseHandler, tool: type[Tool], arguments: JsonObject) -> bool:
+    """A rule that fails cannot have said no, so it counts as yes (openai-agents#4545)."""
+    rule = tool.approval
+    if not callable(rule):
+        return bool(rule)
+    try:
+        return rule(handler, dict(arguments)) is not False
+    except Exception:
+        logger.exception("The approval rule of %s failed; the tool needs approval", tool.identifier)
+        return True
 
 
 def _limited(handler: AiResponseHandler, context: ToolContext, tool: type[Tool], checked: Checked) -> ToolOutcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,26 @@ def dev(script: ScriptInfo, port: int, concurrency: int) -> None:
         from .development import Development
 
         raise SystemExit(Development(script, port=port, concurrency=concurrency).run())
+
+
+@instruct.command("tools", with_appcontext=False)
+@click.argument("handlers", metavar="[HANDLER]...", nargs=-1)
+@click.option("--explain", is_flag=True, help="Say for each provider's dialect whether it is strict, and what changes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, schemas included.")
+@pass_script_info
+def tools(script: ScriptInfo, handlers: tuple[str, ...], explain: bool, as_json: bool) -> None:
+    """List the tools of all handlers, or of those named."""
+    from .explain import in_words
+    from .explain import listed
+
+    with _plain_errors():
+        script.load_app()
+        found = listed(handlers, explain=explain)
+    if as_json:
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    for line in in_words(found):
+        click.echo(line)
 
 
 def _tell_missing_tables(app: Flask) -> None:

@@ -29,9 +29,10 @@ class Config:
     """
 
     default_model: str | None = None
-    """Model of a run that names none, as ``provider:model``; unset: the first provider with a key."""
+    """Model of a run that names none, as ``provider:model``, or several with commas in the order they are tried;
+    unset: the first provider with a key."""
     providers: Mapping[str, Mapping[str, Any]] | None = None
-    """Own providers by name: ``{"name": {"protocol": "openai_chat" | "anthropic", "base_url": …, "api_key": …}}``."""
+    """Own providers by name: ``{"name": {"protocol": …, "base_url": …, "api_key": …}}``; see the docs on providers."""
     redis_url: str | None = None
     """Redis or Valkey for jobs and live pages; unset in development: an embedded server is started."""
     embedded: bool = False
@@ -46,6 +47,12 @@ class Config:
     """Tool rounds of a run; after them the model answers once without tools, then the run is limited."""
     model_timeout: float = 120.0
     """Seconds a provider may stay silent before a model call counts as timed out."""
+    retries: int = 3
+    """How often a model call that failed for a passing reason is tried again."""
+    retry_wait: float = 60.0
+    """Longest wait before such a try, in seconds; a provider that asks for more is not waited for."""
+    max_tool_retries: int = 3
+    """How often in a row one tool may fail again before the model must answer without tools."""
     run_timeout: float = 1800.0
     """Seconds a single job of a run may take."""
     lease: float = 60.0

@@ -94,6 +94,7 @@ class ProviderError(InstructError):
     :param status: the HTTP status, when there was one.
     :param retry_after: seconds the provider asked to wait, when it did.
     :param body: the provider's error as parsed, for adapters that know more about it.
+    :param again: whether the provider itself says that a second try may help; unset: told by the kind.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class ProviderError(InstructError):
         status: int | None = None,
         retry_after: float | None = None,
         body: object = None,
+        again: bool | None = None,
     ) -> None:
         super().__init__(technical)
         self.kind: ProviderErrorKind = kind
@@ -113,10 +115,11 @@ class ProviderError(InstructError):
         self.status = status
         self.retry_after = retry_after
         self.body = body
+        self.again = again
 
     @property
     def retryable(self) -> bool:
-        return self.kind in RETRYABLE
+        return self.kind in RETRYABLE if self.again is None else self.again
 
 
 SAFE_TEXTS: dict[str, str] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import field
+from typing import Any
 from typing import Literal
 
 from .errors import AlreadyAnswered
@@ -47,10 +48,13 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class RoundStarted:
-    """A model call is about to leave; ``number`` counts from 1."""
+    """A model call is about to leave; ``number`` counts rounds and ``attempt`` the tries of one, both from 1."""
 
     number: int
     model: str
+    provider: str = ""
+    attempt: int = 1
+    base_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +157,17 @@ class UsageReported:
 
 @dataclass(frozen=True, slots=True)
 class RetryScheduled:
+    """A model call failed and everything of its answer is void; another follows.
+
+    :param attempt: the try that follows, from 2.
+    :param delay: seconds until then.
+    :param reason: the kind of failure, as ``ProviderError.kind``; ``technical`` is the provider's own text.
+    """
+
     attempt: int
     delay: float
     reason: str
+    technical: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +180,15 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The model's turn is over: why, in our closed words and the provider's, and the whole turn."""
+    """The model's turn is over: why, in our closed words and the provider's, and the whole turn.
+
+    :param output: the value, where the turn is the answer that ``gen(output=…)`` asked for.
+    """
 
     reason: FinishReason
     raw: str
     message: Message
+    output: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 from typing import TypeVar
 
 import sqlalchemy as sa
 from flask import Flask
 from flask import current_app
+from flask import has_app_context
 from flask import has_request_context
 from flask import request
 from flask_sqlalchemy import SQLAlchemy
 from redis import Redis
 
+from .ambient import Surroundings
+from .ambient import look_with
+from .attachments import Document
+from .attachments import Image
 from .config import Config
 from .connections import connect
 from .embedded import embedded_url
@@ -28,7 +35,10 @@ from .handlers import registered
 from .live import Live
 from .live import broadcasts
 from .live import init_live
+from .messages import Effort
 from .panel import init_panel
+from .prompt import Message
+from .prompt import gen
 from .runs import models
 from .runs.notices import RunObserver
 from .runs.notices import add_to_outbox
@@ -36,6 +46,10 @@ from .runs.notices import gathering
 from .runs.notices import publish
 from .runs.notices import tell
 from .runs.queue import ring
+from .runs.spending import Spending
+from .runs.spending import spent_by_conversation
+from .runs.spending import spent_by_run
+from .runs.spending import spent_on_day
 from .runs.unit import Unit
 from .runs.unit import ledger_engine
 from .transactions import on_commit
@@ -43,6 +57,7 @@ from .transactions import on_commit
 Authorize = Callable[[Any, AiResponseHandler], bool]
 AuthorizeStream = Callable[[str, str], bool]
 Actor = Callable[[], Any]
+Credentials = Callable[[str, models.Run | None], Any]
 _A = TypeVar("_A", bound=Callable[..., Any])
 
 _CURRENT = object()
@@ -55,6 +70,7 @@ class Hooks:
     authorize: Authorize | None = None
     authorize_stream: AuthorizeStream | None = None
     actor: Actor | None = None
+    credentials: Credentials | None = None
 
 
 class State:
@@ -102,6 +118,17 @@ class State:
     def run(self, run_id: str) -> models.Run | None:
         """Return a run by its id, in the current session."""
         return self.db.session.get(models.Run, run_id)
+
+
+def _of_current_app() -> Surroundings | None:
+    state: State | None = current_app.extensions.get("instruct") if has_app_context() else None
+    if state is None:
+        return None
+    rule = state.hooks.credentials
+    return Surroundings(state.config, None if rule is None else lambda provider: rule(provider, None))
+
+
+look_with(_of_current_app)
 
 
 def actor_id(actor: Any) -> str | None:
@@ -175,6 +202,17 @@ class Instruct:
         self._hooks.actor = rule
         return rule
 
+    def credentials(self, rule: _A) -> _A:
+        """Register whose key a model call is made with: ``rule(provider, run) -> key, settings, client or None``.
+
+        Asked before each model call, so keys may expire and tenants have their own. ``provider`` is its name
+        (``openai``), ``run`` the run, or ``None`` for a prompt outside of one. The answer is a key, a mapping of
+        ``api_key``, ``base_url``, ``headers`` or ``client``, a ready client of the provider's SDK, a function without
+        arguments that gives one, or ``None`` for what is configured.
+        """
+        self._hooks.credentials = rule
+        return rule
+
     # -- runs ------------------------------------------------------------------------------------------------------
 
     def generate_for(
@@ -183,10 +221,13 @@ class Instruct:
         *,
         user_prompt: str,
         system_prompt: str | None = None,
-        model: str | None = None,
+        model: str | Iterable[str] | None = None,
         context: dict[str, Any] | None = None,
+        attachments: Iterable[Image | Document] = (),
+        effort: Effort | None = None,
         commit: bool = True,
         actor: Any = _CURRENT,
+        tenant: str | None = None,
     ) -> models.Run:
         """Let the AI work for a handler in the background, and return the run.
 
@@ -194,10 +235,15 @@ class Instruct:
         queued and starts later by itself.
 
         :param context: data given to the model apart from the prompt, marked as data; JSON-able.
-        :param model: ``provider:model``; default: ``INSTRUCT_DEFAULT_MODEL``.
+        :param model: ``provider:model``, or several in the order they are tried when one fails; default:
+            ``INSTRUCT_DEFAULT_MODEL``.
+        :param attachments: images and documents that the model is to look at.
+        :param effort: how much the model may reason: ``off``, ``low``, ``medium`` or ``high``.
         :param commit: commit the session now. False: the run starts when the caller's session commits, and there is
             no run if it rolls back.
         :param actor: who asks; default: the current user, and inside a tool whoever asked for the tool's run.
+        :param tenant: whose data this is about, for keys and sums by tenant.
+        :raises ValueError: for an empty prompt, and for context, attachments or effort that cannot be told.
         :raises HandlerError: when the handler is not one, or its record has no key yet.
         :raises ConfigurationError: when there is no Redis to ask for a worker, or the database cannot be shared.
         """
@@ -208,6 +254,7 @@ class Instruct:
             raise ValueError("user_prompt is empty: say what the AI should do.")
         # What cannot work is said before anything is written.
         _refuse_unspeakable(context)
+        asked = gen(model, effort=effort)
         ledger_engine(state.db)
         state.redis_url()
         session = state.db.session
@@ -220,7 +267,10 @@ class Instruct:
             user_prompt=user_prompt,
             system_prompt=system_prompt,
             context=context,
-            model=model,
+            attachments=Message("user", tuple(attachments)).to_json()["parts"] or None,
+            model=asked.model,
+            effort=asked.effort,
+            tenant=tenant,
             base_url=request.url_root if has_request_context() else None,
         )
         session.add(run)
@@ -251,6 +301,7 @@ class Instruct:
                 error_safe=None,
                 error_technical=None,
                 resumes=0,
+                retry_at=None,
             )
             .execution_options(synchronize_session=False)
         )
@@ -261,6 +312,33 @@ class Instruct:
         self._announce(state, run, "run_changed")
         session.commit()
         return run
+
+    def spending(
+        self,
+        *,
+        run: models.Run | str | None = None,
+        conversation: str | None = None,
+        day: date | None = None,
+        actor: Any = None,
+        tenant: str | None = None,
+    ) -> Spending:
+        """Return the tokens and dollars that a run, a conversation or a day in UTC has cost so far.
+
+        :param actor: count only runs that this user asked for; ``tenant``: only runs of this tenant. Not for one run.
+        :raises ValueError: unless exactly one of run, conversation and day is given.
+        """
+        session = self._state().db.session()
+        if sum(given is not None for given in (run, conversation, day)) != 1:
+            raise ValueError("Say what to add up: one of run, conversation and day.")
+        who = actor_id(actor)
+        if run is not None:
+            if who is not None or tenant is not None:
+                raise ValueError("A run has one actor and one tenant: give those with conversation or day only.")
+            return spent_by_run(session, run if isinstance(run, str) else run.id)
+        if conversation is not None:
+            return spent_by_conversation(session, conversation, actor=who, tenant=tenant)
+        assert day is not None
+        return spent_on_day(session, day, actor=who, tenant=tenant)
 
     def _announce(self, state: State, run: models.Run, change: str) -> None:
         """Write the run's fragments with the run; publish them and ring for a worker after the commit."""

@@ -133,6 +133,13 @@ class AiResponseHandler(HandlerBroadcasts):
     def handle_ai_text_chunk(self, content: str) -> None:
         """Hear a piece of the model's text as it arrives."""
 
+    def handle_ai_text_discarded(self) -> None:
+        """Hear that every piece of the answer heard so far is void: the model call failed and is made again.
+
+        A handler that hears the pieces but has no method of this name is not put through it: once it has heard
+        something, a failed model call ends the run.
+        """
+
     def handle_ai_finish(self, reason: str) -> None:
         """Hear, once, that the model is done; ``reason`` as in :data:`flask_instruct.events.FinishReason`."""
         logger.debug("%s finished: %s", self._instruct_label(), reason)

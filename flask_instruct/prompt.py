@@ -14,9 +14,12 @@ from dataclasses import field
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import Any
-from typing import get_args
 
-from .errors import DeclarationError
+from .attachments import Document
+from .attachments import Image
+from .generation import DEFAULT_MAX_ROUNDS
+from .generation import Gen
+from .generation import gen
 from .messages import JsonObject
 from .messages import Message
 from .messages import ModelRequest
@@ -38,7 +41,9 @@ if TYPE_CHECKING:
     from .tools import Tool
 
 __all__ = [
+    "Document",
     "Gen",
+    "Image",
     "JsonObject",
     "Message",
     "ModelRequest",
@@ -55,92 +60,19 @@ __all__ = [
     "gen",
 ]
 
-DEFAULT_MAX_ROUNDS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Gen:
-    """A place in a prompt where the model answers; make one with :func:`gen`."""
-
-    model: str | None = None
-    tools: tuple[ToolSpec, ...] = ()
-    tool_choice: ToolChoice = "auto"
-    max_rounds: int = DEFAULT_MAX_ROUNDS
-    capture: str | None = None
-    options: JsonObject = field(default_factory=dict)
-
-    def to_json(self) -> JsonObject:
-        """Return the generation as plain JSON data."""
-        return {
-            "model": self.model,
-            "tools": [tool.to_json() for tool in self.tools],
-            "tool_choice": self.tool_choice,
-            "max_rounds": self.max_rounds,
-            "capture": self.capture,
-            "options": self.options,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Gen:
-        """Read what :meth:`to_json` wrote.
-
-        :raises ValueError: for a tool or a tool choice that is not of that form.
-        """
-        return gen(
-            data.get("model"),
-            tools=[ToolSpec.from_json(tool) for tool in data.get("tools", ())],
-            tool_choice=data.get("tool_choice", "auto"),
-            max_rounds=data.get("max_rounds", DEFAULT_MAX_ROUNDS),
-            capture=data.get("capture"),
-            **data.get("options", {}),
-        )
-
-
-def gen(
-    model: str | None = None,
-    tools: Iterable[type[Tool] | ToolSpec | Mapping[str, Any]] = (),
-    tool_choice: ToolChoice = "auto",
-    max_rounds: int = DEFAULT_MAX_ROUNDS,
-    capture: str | None = None,
-    **options: Any,
-) -> Gen:
-    """Ask for an answer of the model at this place of a prompt.
-
-    :param model: ``provider:model``; unset: the configured default.
-    :param tools: tool classes, :class:`ToolSpec` values, or ``{"type": "function", "function": {…}}`` objects.
-    :param max_rounds: tool rounds before the model must answer without tools.
-    :param capture: key under which :class:`Reply` keeps the answer's text.
-    :param options: ``max_tokens``, ``temperature``, ``top_p``, ``stop`` (list of str) and provider extras.
-    :raises DeclarationError: for two tools of one name.
-    :raises ValueError: for a tool choice or a tool that cannot be read.
-    """
-    if tool_choice not in get_args(ToolChoice):
-        raise ValueError(f"tool_choice must be one of {', '.join(get_args(ToolChoice))}, got {tool_choice!r}.")
-    if max_rounds < 0:
-        raise ValueError(f"max_rounds must not be negative, got {max_rounds}.")
-    specs = tuple(_tool_spec(tool) for tool in tools)
-    names = [spec.name for spec in specs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DeclarationError(f"Two tools of one generation are named {twice!r}; a model tells tools by their name.")
-    return Gen(model, specs, tool_choice, max_rounds, capture, options)
-
-
-def _tool_spec(tool: type[Tool] | ToolSpec | Mapping[str, Any]) -> ToolSpec:
-    if isinstance(tool, ToolSpec):
-        return tool
-    if isinstance(tool, Mapping):
-        return ToolSpec.from_json(tool)
-    return tool.spec()
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a finished prompt came to: every message, the captured texts, and why the model stopped."""
+    """What a finished prompt came to: every message, the captured texts, and why the model stopped.
+
+    :param output: the value that the last ``gen(output=…)`` asked for; ``None`` where the model declined or was cut,
+        see ``finish.reason``.
+    """
 
     messages: tuple[Message, ...]
     captures: Mapping[str, str]
     finish: Finish | None
+    output: Any = None
 
     @property
     def text(self) -> str:
@@ -158,9 +90,10 @@ class Prompt:
         """Add an instruction of the application."""
         return self + Message("system", (Text(text),))
 
-    def user(self, text: str) -> Prompt:
-        """Add what the person says."""
-        return self + Message("user", (Text(text),))
+    def user(self, text: str, *attachments: Image | Document) -> Prompt:
+        """Add what the person says, with images and documents that the model is to look at."""
+        # Attachments first: models read a question about them better behind them.
+        return self + Message("user", (*attachments, Text(text)))
 
     def assistant(self, text: str) -> Prompt:
         """Add an answer that the model is told it gave."""
@@ -172,7 +105,7 @@ class Prompt:
 
     def gen(
         self,
-        model: str | None = None,
+        model: str | Iterable[str] | None = None,
         tools: Iterable[type[Tool] | ToolSpec | Mapping[str, Any]] = (),
         tool_choice: ToolChoice = "auto",
         max_rounds: int = DEFAULT_MAX_ROUNDS,
@@ -230,55 +163,87 @@ class Prompt:
             raise ValueError(f"A prompt's steps must be a list, got {type(steps).__name__}.")
         return cls(tuple(Gen.from_json(step["gen"]) if "gen" in step else Message.from_json(step) for step in steps))
 
-    def stream(self, *, adapter: Adapter | None = None) -> Generator[Event, None, None]:
+    def stream(self, *, adapter: Adapter | None = None, discard: bool = False) -> Generator[Event, None, None]:
         """Run the prompt and give off its events as they happen.
 
         A :class:`~flask_instruct.events.ToolCallRequest` must be answered before the next event is taken; an
         unanswered one is answered with an error.
 
+        :param discard: the caller takes back what it showed of an answer when
+            :class:`~flask_instruct.events.RetryScheduled` comes; without this a model call that failed after its
+            first words is not tried again.
         :raises ValueError: when the prompt has no ``gen``.
-        :raises ProviderError: when a model call fails.
+        :raises ProviderError: when a model call fails for good.
+        :raises OutputError: when an answer does not get the shape that was asked for.
         :raises ConfigurationError: when the model's provider is not set up.
         """
-        return _run(self.steps, [], {}, adapter)
+        return _run(self.steps, _Talk(adapter, discard))
 
     def call(self, on_event: Callable[[Event], object] | None = None, *, adapter: Adapter | None = None) -> Reply:
         """Run the prompt to its end and return what it came to; raises as :meth:`stream` does.
 
         :param on_event: called with each event; must answer each ``ToolCallRequest``.
         """
-        from .events import Finish
-
-        messages: list[Message] = []
-        captures: dict[str, str] = {}
-        finish: Finish | None = None
-        for event in _run(self.steps, messages, captures, adapter):
-            if isinstance(event, Finish):
-                finish = event
+        # Without a listener nothing of an answer was shown before it is whole.
+        talk = _Talk(adapter, discard=on_event is None)
+        for event in _run(self.steps, talk):
             if on_event is not None:
                 on_event(event)
-        return Reply(tuple(messages), captures, finish)
+        return Reply(tuple(talk.messages), talk.captures, talk.finish, talk.output)
 
 
-def _run(
-    steps: tuple[Message | Gen, ...], messages: list[Message], captures: dict[str, str], adapter: Adapter | None
-) -> Generator[Event, None, None]:
+@dataclass(slots=True)
+class _Talk:
+    """A prompt while it runs."""
+
+    adapter: Adapter | None
+    discard: bool
+    messages: list[Message] = field(default_factory=list)
+    captures: dict[str, str] = field(default_factory=dict)
+    finish: Finish | None = None
+    output: Any = None
+
+    def heard(self, event: Event, step: Gen) -> None:
+        from .events import Finish
+
+        if not isinstance(event, Finish):
+            return
+        self.finish, self.output = event, event.output
+        if step.capture is not None:
+            self.captures[step.capture] = _told(event)
+
+
+def _told(finish: Finish) -> str:
+    """The text of an answer; where it was given by the final tool, that call's JSON."""
+    if finish.output is not None and finish.message.calls:
+        return finish.message.calls[-1].raw
+    return finish.message.text
+
+
+def _run(steps: tuple[Message | Gen, ...], talk: _Talk) -> Generator[Event, None, None]:
     if not any(isinstance(step, Gen) for step in steps):
         raise ValueError("This prompt has no place for an answer: add one, as in Prompt().user(…) + gen(…).")
-    return _converse_all(steps, messages, captures, adapter)
+    return _converse_all(steps, talk)
 
 
-def _converse_all(
-    steps: tuple[Message | Gen, ...], messages: list[Message], captures: dict[str, str], adapter: Adapter | None
-) -> Generator[Event, None, None]:
-    from .events import Finish
-    from .orchestrator import converse
+def _converse_all(steps: tuple[Message | Gen, ...], talk: _Talk) -> Generator[Event, None, None]:
+    from .ambient import surroundings
+    from .attempts import Patience
+    from .talk import converse
 
+    found = surroundings()
+    patience = Patience(found.config.retries, found.config.retry_wait, may_discard=lambda: talk.discard)
     for step in steps:
         if isinstance(step, Message):
-            messages.append(step)
+            talk.messages.append(step)
             continue
-        for event in converse(messages, step, adapter=adapter):
-            if isinstance(event, Finish) and step.capture is not None:
-                captures[step.capture] = event.message.text
+        for event in converse(
+            talk.messages,
+            step,
+            adapter=talk.adapter,
+            config=found.config,
+            credentials=found.credentials,
+            patience=patience,
+        ):
+            talk.heard(event, step)
             yield event

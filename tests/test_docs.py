@@ -10,6 +10,7 @@ from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from typing import get_args
 
 import pytest
 from flask_sqlalchemy import SQLAlchemy
@@ -18,10 +19,13 @@ from flask_instruct import AiResponseHandler
 from flask_instruct import Prompt
 from flask_instruct import ai_tool
 from flask_instruct import gen
+from flask_instruct.adapters.profiles import BUILT_IN
 from flask_instruct.adapters.scripted import Say
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.adapters.scripted import register_script
 from flask_instruct.config import Config
+from flask_instruct.errors import ProviderErrorKind
+from flask_instruct.events import FinishReason
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if "_build" not in path.parts)
@@ -100,3 +104,19 @@ def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
     defined = dict(names)
     exec(code, defined)
     return defined
+
+
+def test_the_table_of_providers_has_every_profile_with_what_to_set() -> None:
+    page = (ROOT / "docs" / "providers.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    for name, provider in BUILT_IN.items():
+        row = next((row for row in rows if f"`{name}`" in row.split("|")[1]), "")
+        assert all(
+            f"`{variable}`" in row for variable in (*provider.key_variables, provider.url_variable) if variable
+        ), name
+
+
+def test_the_page_on_providers_names_every_reason_and_every_kind_of_failure() -> None:
+    page = (ROOT / "docs" / "providers.md").read_text()
+    known = {*get_args(FinishReason), *get_args(ProviderErrorKind)} - {"error"}
+    assert {word for word in known if f"`{word}`" not in page} == set()

@@ -23,7 +23,6 @@ from flask_instruct.events import ToolCallRequest
 from flask_instruct.handlers import AiResponseHandler
 from flask_instruct.orchestrator import Ending
 from flask_instruct.orchestrator import Orchestrator
-from flask_instruct.orchestrator import converse
 from flask_instruct.prompt import Gen
 from flask_instruct.prompt import Message
 from flask_instruct.prompt import ModelRequest
@@ -31,6 +30,7 @@ from flask_instruct.prompt import Text
 from flask_instruct.prompt import ToolCall
 from flask_instruct.prompt import ToolResult
 from flask_instruct.prompt import ToolSpec
+from flask_instruct.talk import converse
 from flask_instruct.tools import ai_tool
 
 ADD = ToolSpec("add", "Add two numbers.", {"type": "object", "properties": {}})

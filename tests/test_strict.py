@@ -75,8 +75,14 @@ def test_every_object_is_closed_and_every_property_required() -> None:
 
 def test_what_was_optional_may_be_null_and_keeps_its_words() -> None:
     properties = strict_form(parameters(update).schema)["properties"]
-    assert properties["title"] == {"anyOf": [{"type": "string"}, {"type": "null"}], "description": "A title."}
-    assert properties["level"] == {"anyOf": [{"type": "string", "enum": ["low", "high"]}, {"type": "null"}]}
+    assert properties["title"] == {
+        "anyOf": [{"type": "string"}, {"type": "null"}],
+        "description": 'A title. (default "x"; length at most 9)',
+    }
+    assert properties["level"] == {
+        "anyOf": [{"type": "string", "enum": ["low", "high"]}, {"type": "null"}],
+        "description": 'Default "low".',
+    }
     assert properties["when"] == {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}
     assert properties["criteria"] == {"type": "array", "items": {"$ref": "#/$defs/Criterion"}}
 
@@ -126,12 +132,16 @@ def test_arguments_written_in_strict_form_pass_the_same_check() -> None:
     [
         ({"type": "object", "additionalProperties": {"type": "string"}}, "free keys"),
         ({"type": "object"}, "free keys"),
-        ({}, "has no type"),
+        ({}, "may be anything"),
         (True, "may be anything"),
-        ({"type": "array"}, "not of one type"),
+        ({"type": "array"}, "may be anything"),
         ({"type": "array", "prefixItems": [{"type": "string"}]}, "not of one type"),
-        ({"type": "array", "items": {}}, "has no type"),
-        ({"allOf": [{"type": "string"}, {"minLength": 3}]}, "combines several"),
+        ({"type": "array", "items": {}}, "may be anything"),
+        ({"minLength": 3}, "has no type"),
+        ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "combines several"),
+        ({"type": "object", "properties": {}, "if": {}, "then": {}}, "has conditions"),
+        ({"type": "object", "properties": {}, "anyOf": [{"type": "object"}]}, "beside a choice"),
+        ({"anyOf": [{"type": "string"}], "oneOf": [{"type": "string"}]}, "both anyOf and oneOf"),
     ],
 )
 def test_what_has_no_strict_form_says_so_and_where(schema: object, why: str) -> None:
@@ -146,4 +156,44 @@ def test_a_single_allof_is_merged() -> None:
     assert strict_form(whole)["properties"]["a"] == {
         "anyOf": [{"type": "string"}, {"type": "null"}],
         "description": "A.",
+    }
+
+
+def test_what_may_be_null_and_may_be_left_out_has_no_strict_form() -> None:
+    def tool(self, level: int | None = 3): ...
+
+    with pytest.raises(NotStrict, match="level may be null and may be left out"):
+        strict_form(parameters(tool).schema)
+
+
+class Note(BaseModel):
+    tags: list[str] = []
+
+
+class Anything(BaseModel):
+    """A model that, as pydantic's do, lets other keys pass."""
+
+
+def test_a_choice_of_objects_that_null_would_blur_has_no_strict_form() -> None:
+    def tool(self, value: Note | Anything): ...
+
+    checked = parameters(tool).check({"value": {}}).arguments
+    assert checked == {"value": Note()}
+    assert parameters(tool).check({"value": {"tags": None}}).arguments != checked
+    with pytest.raises(NotStrict, match="value is a choice of objects"):
+        strict_form(parameters(tool).schema)
+
+
+def test_members_of_allof_become_one_schema() -> None:
+    whole = {
+        "type": "object",
+        "properties": {"a": {"allOf": [{"$ref": "#/$defs/A"}, {"properties": {"y": {"type": "integer"}}}]}},
+        "required": ["a"],
+        "$defs": {"A": {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}},
+    }
+    assert strict_form(whole)["properties"]["a"] == {
+        "type": "object",
+        "properties": {"x": {"type": "string"}, "y": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+        "required": ["y", "x"],
+        "additionalProperties": False,
     }

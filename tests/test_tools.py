@@ -32,8 +32,8 @@ def no_other_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "_registry", {})
 
 
-def run(handler: AiResponseHandler, name: str, raw: str = "{}") -> ToolOutcome:
-    return run_tool(handler, ToolCall("c1", name, raw), ToolContext("t1", None, name, 1, "key"))
+def run(handler: AiResponseHandler, name: str, raw: str = "{}", *, approved: bool = False) -> ToolOutcome:
+    return run_tool(handler, ToolCall("c1", name, raw), ToolContext("t1", None, name, 1, "key", approved=approved))
 
 
 def names(handler: AiResponseHandler) -> list[str]:
@@ -103,7 +103,7 @@ class Double(Base):
 def test_every_way_to_declare_a_method_makes_a_tool() -> None:
     assert names(Editor()) == ["rename", "publish_now", "comment", "note"]
     assert run(Editor(), "rename", '{"title": "x"}').content == "renamed to x"
-    assert run(Editor(), "publish_now").content == "Done."
+    assert run(Editor(), "publish_now", approved=True).content == "Done."
     assert run(Editor(), "comment", '{"text": "x"}').content == "said x"
     assert run(Editor(), "note", '{"text": "x"}').content == "noted x"
 

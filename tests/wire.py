@@ -1,8 +1,8 @@
-"""A real HTTP server that speaks OpenAI's and Anthropic's streaming formats, as told.
+"""A real HTTP server that speaks the streaming formats of OpenAI, Anthropic and Gemini, as told.
 
 It plays given bodies in pieces of any size, stalls, cuts and answers errors, and records what it was asked. Given a
 script of the scripted adapter it serves whole conversations without any state: which turn comes next follows from
-the request. Also a process: ``python -m tests.wire --port N --protocol openai|anthropic --story module:NAME``.
+the request. Also a process: ``python -m tests.wire --port N --protocol PROTOCOL --story module:NAME``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -30,9 +31,10 @@ from typing import Any
 from flask_instruct.adapters.scripted import Script
 from flask_instruct.adapters.scripted import find_script
 
-from .wire_format import Frame
+from .wire_format import FORMATS
 from .wire_format import protocol_of
 from .wire_format import told
+from .wire_parts import Frame
 
 
 @dataclass(frozen=True)
@@ -87,20 +89,25 @@ class WireServer:
     @classmethod
     def telling(cls, story: Script, *, piece: int = 0, port: int = 0) -> WireServer:
         """Answer each request with the turn of the story that comes next in it, in the protocol it was asked in."""
-        return cls(lambda seen: _told_reply(story, seen, piece), port)
+        return cls(lambda seen: told_reply(story, seen, piece), port)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def base_url(self, protocol: str) -> str:
-        """The address to give to an SDK: OpenAI's has the version in it, Anthropic's adds it."""
+        """The address to give to an SDK: OpenAI's has the version in it, the others add it."""
         return f"{self.url}/v1" if protocol.startswith("openai") else self.url
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
         """The request bodies so far."""
         return [seen.body for seen in self.seen]
+
+    @property
+    def connections(self) -> int:
+        """How many connections were opened so far."""
+        return self._server.accepted
 
     def release(self) -> None:
         """Let stalled answers go on."""
@@ -124,16 +131,26 @@ class WireServer:
     def wait_released(self, connection: socket.socket) -> bool:
         """Wait until released; false when the client hung up first."""
         while not self._released.wait(0.01):
-            readable, _, _ = select.select([connection], [], [], 0)
-            if readable and not connection.recv(1, socket.MSG_PEEK):
+            if _has_left(connection):
                 return False
         return True
 
-    def pause(self, seconds: float) -> None:
-        self._server.closing.wait(seconds)
+    def pause(self, seconds: float, connection: socket.socket) -> bool:
+        """Stay silent until then, or until this server ends; false when the client hung up first."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._server.closing.wait(min(left, 0.05)):
+            if _has_left(connection):
+                return False
+        return True
 
 
-def _told_reply(story: Script, seen: Seen, piece: int) -> Reply:
+def _has_left(connection: socket.socket) -> bool:
+    readable, _, _ = select.select([connection], [], [], 0)
+    return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
+
+
+def told_reply(story: Script, seen: Seen, piece: int = 0) -> Reply:
+    """Return the turn of a story that comes next in a request."""
     frames, status = told(story, seen.path, seen.body)
     if status == 0:
         return Reply(cut_after=0)
@@ -149,9 +166,11 @@ class _Server(ThreadingMixIn, HTTPServer):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.closing = threading.Event()
+        self.accepted = 0
         self._connections: set[socket.socket] = set()
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        self.accepted += 1
         self._connections.add(request)
         super().process_request(request, client_address)
 
@@ -207,7 +226,8 @@ def _handler_of(wire: WireServer) -> type[BaseHTTPRequestHandler]:
             sent = 0
             for piece in _pieces(reply):
                 if isinstance(piece, float):
-                    wire.pause(piece)
+                    if not wire.pause(piece, self.connection):
+                        raise ConnectionResetError
                     continue
                 if (
                     reply.stall_after is not None
@@ -254,7 +274,7 @@ def load_story(name: str) -> Script:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.wire", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--protocol", choices=("openai", "anthropic"), required=True)
+    parser.add_argument("--protocol", choices=tuple(FORMATS), required=True)
     parser.add_argument("--story", required=True, metavar="module:NAME")
     parser.add_argument("--piece", type=int, default=0, help="bytes sent at once")
     parser.add_argument("--log", type=Path, help="append each request body as a line of JSON")
@@ -267,7 +287,7 @@ def main() -> None:
                 log.write(json.dumps(seen.body) + "\n")
         if protocol_of(seen.path) != options.protocol:
             return Reply('{"error": {"message": "not here"}}', status=404, content_type="application/json")
-        return _told_reply(story, seen, options.piece)
+        return told_reply(story, seen, options.piece)
 
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -12,7 +12,7 @@ from .scene import Story
 from .texts import words
 
 OVERLOAD_SECONDS = 4.0
-"""How long the service stays overloaded after the assessment was read: a Retry after that succeeds.
+"""How long the service stays overloaded after the assessment was read: the model call is tried again until then.
 
 The model keeps no state, so it cannot count its failures; but like a real overload, this one passes with time.
 """
@@ -54,7 +54,7 @@ STORIES = [
         "overloaded",
         "Overloaded service",
         "Show me an overloaded AI service",
-        "fail in mid-sentence; wait a few seconds and press Retry",
+        "fail in mid-sentence; the call is made again by itself until it goes through",
         overloaded,
         (r"\boverload", r"\b(error|fail|trouble|rate limit)"),
         demo=True,

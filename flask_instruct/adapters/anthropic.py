@@ -1,84 +1,76 @@
-"""Anthropic Messages.
+"""Anthropic Messages: the adapter and the request it makes; the answer is read in ``anthropic_answer``.
 
-``render_request`` makes the request, ``parse_events`` reads the answer; what differs by model or word stands in tables.
+Which model takes what stands in ``anthropic_models``. Prompt caching is marked on the last block of the instructions,
+of the tools and of the last two turns of the user (the API allows four marks): the older of the two is where the call
+before this one wrote, so that it is found again however many blocks a turn adds; the API itself looks back over 20.
+The marks move, and the API does not count them as content; without them each request begins with the bytes of the one
+before. The API's own moving mark (``cache_control`` of the whole request) would leave even the marks in place, but it
+has no second point to be found at, and servers that only imitate the API refuse or overlook it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
 from typing import Any
+from typing import Literal
 
+from ..dialects import told
 from ..errors import ProviderError
 from ..events import Event
-from ..events import Finish
-from ..events import FinishReason
-from ..events import ReasoningDelta
-from ..events import TextDelta
-from ..events import ToolCallDelta
-from ..events import Usage
-from ..events import UsageReported
+from ..events import RetryScheduled
+from ..messages import Effort
 from ..messages import JsonObject
-from ..messages import Message
 from ..messages import ModelRequest
-from ..messages import Part
-from ..messages import Reasoning
-from ..messages import Text
-from ..messages import ToolCall
 from ..messages import ToolSpec
+from .anthropic_answer import parse_events
+from .anthropic_messages import mark_cached
+from .anthropic_messages import render_messages
+from .anthropic_messages import thinks_in_its_loop
+from .anthropic_messages import with_an_open_end
+from .anthropic_models import Abilities
+from .anthropic_models import abilities_of
 from .base import ProviderSettings
-from .base import TextPieces
-from .base import call_ids
-from .base import clean
-from .base import new_call_id
-from .base import replayed_arguments
-from .base import replayed_id
-from .base import result_text
 from .base import system_text
-from .names import legal_name
-from .sse import ServerSentEvent
+from .conversation import tools_of_history
+from .names import ToolNames
 from .sse import read_events
 from .transport import Client
 from .transport import Clients
 from .transport import client_options
+from .transport import exchanged
 from .transport import missing_package
-from .transport import posted
 from .wire_values import as_count
 from .wire_values import as_object
-from .wire_values import as_text
-from .wire_values import payload_of
-
-FINISH_REASONS: dict[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "context_window",
-    "refusal": "refusal",
-    "pause_turn": "pause",
-    "compaction": "pause",
-}
-"""The API's stop reasons; any other is ``other``."""
-
-RUNS_TOOLS = frozenset({"tool_use", "end_turn"})
-"""Stop reasons after which calls may run; ``stop_sequence`` may have cut one short."""
 
 TOOL_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
-DEFAULT_MAX_TOKENS = 16_000
-MAX_TOKENS_OF = (("claude-2", 4_096), ("claude-3-5", 8_192), ("claude-3-7", 16_000), ("claude-3", 4_096))
-"""The API demands ``max_tokens`` and refuses more than the model can; prefixes of old models, first match counts."""
+BUDGETS: dict[Effort, int] = {"low": 2_000, "medium": 8_000, "high": 16_000}
+"""Tokens of thinking by effort; models that think as they like are only given that much more room."""
+LEAST_BUDGET = 1_024
+"""The API refuses less."""
 
-PLACEHOLDER = "(no text)"
-"""Stands where the API wants a text and there is none."""
+SHAPE_IN_WORDS = "Answer with one JSON object of the following JSON Schema and with nothing else.\n"
+"""For a shape that the API cannot hold an answer to."""
 
-_THINKING = frozenset({"thinking", "redacted_thinking"})
-_OWN_OPTIONS = frozenset({"max_tokens", "stop", "parallel_tool_calls"})
+Feature = Literal["thinking_blocks", "strict", "forced_choice", "thinking", "sampling", "cache"]
+SECOND_CHANCES: tuple[tuple[Feature, re.Pattern[str]], ...] = (
+    # Signatures do not outlive a change of instructions, tools, model or account: anomalyco/opencode#48637.
+    ("thinking_blocks", re.compile(r"signature`? in `?thinking|bound to a different conversation|cannot be modified")),
+    # All strict tools of a request become one grammar, whose limit is not documented: alphaXiv/agents#49.
+    ("strict", re.compile(r"grammar is too large|too many (parameters|strict)|tools\.\d+\.(custom\.)?strict")),
+    ("forced_choice", re.compile(r"tool_choice")),
+    ("thinking", re.compile(r"thinking\.(type|adaptive|enabled)|thinking is not supported|\beffort\b")),
+    ("sampling", re.compile(r"(temperature|top_p|top_k)\b.*(deprecated|not supported|cannot both|must be unset)")),
+    ("cache", re.compile(r"cache_control")),
+)
+"""What a request may lack, by the words with which it is refused for it: it is then sent once more without."""
+
+_OWN_OPTIONS = frozenset({"max_tokens", "stop", "parallel_tool_calls", "strict", "cache", "output_config", "messages"})
+_SAMPLING = ("temperature", "top_p", "top_k")
 
 
 class Anthropic:
@@ -94,9 +86,30 @@ class Anthropic:
         client = clients.get(self.settings)
         import anthropic
 
-        payload = render_request(request, self.settings)
-        with posted(anthropic, client, self.settings, "/v1/messages", payload) as chunks:
-            yield from parse_events(read_events(chunks), request, self.settings.name)
+        def parse(pieces: Iterator[bytes]) -> Iterator[Event]:
+            return parse_events(read_events(pieces), request, self.settings.name)
+
+        without: frozenset[Feature] = frozenset()
+        while True:
+            payload = render_request(request, self.settings, without)
+            try:
+                yield from exchanged(anthropic, client, self.settings, "/v1/messages", payload, parse)
+                return
+            except ProviderError as error:
+                feature = _refused_feature(error, without)
+                if feature is None or render_request(request, self.settings, without | {feature}) == payload:
+                    raise
+                without |= {feature}
+                yield RetryScheduled(0, 0.0, error.kind, error.technical)
+
+
+def _refused_feature(error: ProviderError, without: frozenset[Feature]) -> Feature | None:
+    """Only a call that was refused has this status; nothing of an answer was shown then."""
+    if error.status != 400:
+        return None
+    found = (feature for feature, words in SECOND_CHANCES if words.search(error.technical))
+    feature = next(found, None)
+    return None if feature in without else feature
 
 
 def _make_client(settings: ProviderSettings) -> Client:
@@ -110,306 +123,132 @@ def _make_client(settings: ProviderSettings) -> Client:
 clients = Clients(_make_client)
 
 
-def render_request(request: ModelRequest, settings: ProviderSettings) -> JsonObject:
-    """Return the request body: our messages, tools and options as the API wants them."""
-    options = request.options
+def render_request(
+    request: ModelRequest, settings: ProviderSettings, without: frozenset[Feature] = frozenset()
+) -> JsonObject:
+    """Return the request body; what grows from call to call comes last.
+
+    Own options: ``cache=False`` marks nothing for the prompt cache, ``strict=True`` holds tools to their schemas.
+
+    :param without: what the provider refused of this request before.
+    :raises ProviderError: ``unsupported`` for an attachment that the API does not take.
+    """
+    abilities, options = abilities_of(request.model), request.options
+    # The API refuses calls in a history when no tool is declared, so old ones are, but may not be used.
+    tools = request.tools or tools_of_history(request.messages)
+    names = ToolNames(tools)
+    messages = render_messages(request, settings, names, keep_thinking="thinking_blocks" not in without)
     payload: JsonObject = {
         **{key: value for key, value in options.items() if key not in _OWN_OPTIONS},
         "model": request.model,
-        "max_tokens": options.get("max_tokens") or _max_tokens(request),
-        "messages": render_messages(request, settings),
+        "max_tokens": _max_tokens(request, abilities),
         "stream": True,
     }
-    instructions = system_text(request.messages)
-    if instructions:
-        payload["system"] = instructions
-    stops = [options["stop"]] if isinstance(options.get("stop"), str) else options.get("stop")
-    if stops:
-        payload["stop_sequences"] = list(stops)
-    tools = request.tools or _tools_of_history(request.messages)
     if tools:
-        payload["tools"] = [_render_tool(tool) for tool in tools]
-        payload["tool_choice"] = _tool_choice(request)
+        strict = "strict" not in without and bool(options.get("strict", settings.quirks.strict))
+        payload["tools"] = [_render_tool(tool, names, strict=strict) for tool in tools]
+    if instructions := system_text(request.messages):
+        payload["system"] = [{"type": "text", "text": instructions}]
+    if "thinking" not in payload and "thinking" not in without:
+        payload |= _render_thinking(request, abilities, payload, messages)
+    if tools:
+        payload["tool_choice"] = _tool_choice(request, abilities, payload, may_force="forced_choice" not in without)
+    payload |= _render_output(request, payload)
+    if stops := options.get("stop"):
+        payload["stop_sequences"] = [stops] if isinstance(stops, str) else list(stops)
+    _drop_sampling(payload, abilities, may_sample="sampling" not in without)
+    if not abilities.prefill or _thinks(payload) or request.output is not None:
+        messages = with_an_open_end(messages)
+    payload["messages"] = messages
+    if options.get("cache", True) and "cache" not in without:
+        mark_cached(payload)
     return payload
 
 
-def _max_tokens(request: ModelRequest) -> int:
-    thinking = as_count(as_object(request.options.get("thinking")).get("budget_tokens")) or 0
-    known = next((most for prefix, most in MAX_TOKENS_OF if request.model.startswith(prefix)), DEFAULT_MAX_TOKENS)
-    return known + thinking
+def _max_tokens(request: ModelRequest, abilities: Abilities) -> int:
+    given = request.options.get("max_tokens")
+    if given:
+        return int(given)
+    thinking = as_count(as_object(request.options.get("thinking")).get("budget_tokens"))
+    room = thinking or (BUDGETS.get(request.effort, 0) if request.effort and abilities.thinking != "none" else 0)
+    return min(abilities.answer + room, max(abilities.most, room + LEAST_BUDGET))
 
 
-def _tool_choice(request: ModelRequest) -> JsonObject:
+def _render_tool(tool: ToolSpec, names: ToolNames, *, strict: bool) -> JsonObject:
+    schema = told(tool.parameters, "anthropic", strict=strict)
+    block: JsonObject = {
+        "name": names.sent(tool.name),
+        "description": tool.description,
+        "input_schema": schema.schema,
+    }
+    return {**block, "strict": True} if schema.strict else block
+
+
+def _render_thinking(
+    request: ModelRequest, abilities: Abilities, payload: JsonObject, messages: list[JsonObject]
+) -> JsonObject:
+    effort = request.effort
+    if effort is None and request.tool_choice == "required" and request.tools and abilities.forced:
+        # Models that think unasked refuse to be made to call a tool: Adam-CAD/CADAM#220.
+        return _render_off(abilities) if abilities.thinking == "adaptive" else {}
+    if effort is None or abilities.thinking == "none":
+        return {}
+    if effort == "off":
+        return _render_off(abilities)
+    told_effort: JsonObject = {"output_config": {"effort": effort}} if abilities.effort else {}
+    if abilities.thinking == "adaptive":
+        shown = {"display": "summarized"} if abilities.hidden else {}
+        return {"thinking": {"type": "adaptive", **shown}, **told_effort}
+    most = payload["max_tokens"]
+    # A turn that is still at its tools and began without thinking cannot go on with it.
+    if most <= LEAST_BUDGET or not thinks_in_its_loop(messages):
+        return told_effort
+    budget = max(LEAST_BUDGET, min(BUDGETS[effort], most // 2))
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}, **told_effort}
+
+
+def _render_off(abilities: Abilities) -> JsonObject:
+    if abilities.off == "nothing":
+        return {}
+    return {"output_config": {"effort": "low"}} if abilities.off == "lowest" else {"thinking": {"type": abilities.off}}
+
+
+def _thinks(payload: Mapping[str, Any]) -> bool:
+    return as_object(payload.get("thinking")).get("type") in ("enabled", "adaptive")
+
+
+def _tool_choice(
+    request: ModelRequest, abilities: Abilities, payload: Mapping[str, Any], *, may_force: bool
+) -> JsonObject:
     choice: JsonObject = {"type": TOOL_CHOICES[request.tool_choice] if request.tools else "none"}
+    if choice["type"] == "any" and (not may_force or not abilities.forced or _thinks(payload)):
+        choice["type"] = "auto"
     if choice["type"] != "none" and request.options.get("parallel_tool_calls") is False:
         choice["disable_parallel_tool_use"] = True
     return choice
 
 
-def _render_tool(tool: ToolSpec) -> JsonObject:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+def _render_output(request: ModelRequest, payload: Mapping[str, Any]) -> JsonObject:
+    """Effort and shape share a field with what the caller puts there, which counts most."""
+    config = {**as_object(payload.get("output_config")), **as_object(request.options.get("output_config"))}
+    if request.output is None:
+        return {"output_config": config} if config else {}
+    shape = told(request.output.schema, "anthropic", strict=True)
+    if shape.strict:
+        return {"output_config": {**config, "format": {"type": "json_schema", "schema": shape.schema}}}
+    # The API refuses such a schema; the answer is checked here in any case.
+    words = SHAPE_IN_WORDS + json.dumps(shape.schema, ensure_ascii=False)
+    said: JsonObject = {"system": [*payload.get("system", ()), {"type": "text", "text": words}]}
+    return {**said, "output_config": config} if config else said
 
 
-def _tools_of_history(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
-    """Declare what a history has called: without it the API refuses a request that has no tools of its own."""
-    names = dict.fromkeys(legal_name(call.name) for message in messages for call in message.calls)
-    return tuple(ToolSpec(name, "No longer available.", {"type": "object"}) for name in names)
-
-
-def render_messages(request: ModelRequest, settings: ProviderSettings) -> list[JsonObject]:
-    """Return the conversation: roles alternate from user on, results of a turn share a message, no text is blank."""
-    rendered: list[JsonObject] = []
-    for message in request.messages:
-        if message.role == "assistant":
-            _append(rendered, "assistant", _assistant_blocks(message, settings.name))
-        elif message.role == "user":
-            _append(rendered, "user", _text_blocks(message) or [_text_block(PLACEHOLDER)])
-        elif message.role == "tool":
-            _append(rendered, "user", _result_blocks(message))
-    if not rendered or rendered[0]["role"] != "user":
-        rendered.insert(0, {"role": "user", "content": [_text_block(PLACEHOLDER)]})
-    _strip_prefill(rendered)
-    return rendered
-
-
-def _append(rendered: list[JsonObject], role: str, blocks: list[JsonObject]) -> None:
-    if not blocks:
-        return
-    if rendered and rendered[-1]["role"] == role:
-        rendered[-1]["content"].extend(blocks)
+def _drop_sampling(payload: JsonObject, abilities: Abilities, *, may_sample: bool) -> None:
+    """Leave out what the model refuses with a 400: new ones any of it, all beside thinking (Portkey-AI/models#794)."""
+    if abilities.sampling == "none" or _thinks(payload) or not may_sample:
+        dropped: tuple[str, ...] = _SAMPLING
+    elif abilities.sampling == "one" and payload.get("temperature") is not None:
+        dropped = ("top_p",)
     else:
-        rendered.append({"role": role, "content": blocks})
-
-
-def _strip_prefill(rendered: list[JsonObject]) -> None:
-    """An assistant message at the end is continued by the model; the API refuses it with blanks at its end."""
-    last = rendered[-1]
-    if last["role"] == "assistant" and last["content"][-1]["type"] == "text":
-        block = last["content"][-1]
-        last["content"][-1] = {**block, "text": block["text"].rstrip()}
-
-
-def _text_block(text: str) -> JsonObject:
-    return {"type": "text", "text": text}
-
-
-def _text_blocks(message: Message) -> list[JsonObject]:
-    texts = (clean(part.text) for part in message.parts if isinstance(part, Text))
-    return [_text_block(text) for text in texts if text.strip()]
-
-
-def _result_blocks(message: Message) -> list[JsonObject]:
-    blocks = []
-    for result in message.results:
-        block: JsonObject = {
-            "type": "tool_result",
-            "tool_use_id": replayed_id(result.call_id),
-            "content": result_text(result),
-        }
-        blocks.append({**block, "is_error": True} if result.error else block)
-    return blocks
-
-
-def _assistant_blocks(message: Message, provider: str) -> list[JsonObject]:
-    blocks = [block for part in message.parts if (block := _assistant_block(part, provider)) is not None]
-    # A turn that was cut after its thinking would end in it, which the API refuses.
-    while blocks and blocks[-1]["type"] in _THINKING:
-        blocks.pop()
-    return blocks
-
-
-def _assistant_block(part: Part, provider: str) -> JsonObject | None:
-    if isinstance(part, Text):
-        text = clean(part.text)
-        return _text_block(text) if text.strip() else None
-    if isinstance(part, ToolCall):
-        return {
-            "type": "tool_use",
-            "id": replayed_id(part.id),
-            "name": legal_name(part.name),
-            "input": replayed_arguments(part.raw),
-        }
-    if not isinstance(part, Reasoning) or part.opaque is None or part.provider != provider:
-        return None
-    # A block without its signature is refused: pydantic-ai#7601.
-    unsigned = part.opaque.get("type") == "thinking" and not part.opaque.get("signature")
-    return None if unsigned else part.opaque
-
-
-def parse_events(
-    events: Iterable[ServerSentEvent], request: ModelRequest, provider: str = "anthropic"
-) -> Iterator[Event]:
-    """Read the streamed answer.
-
-    :param provider: marks the thinking of the answer, which goes back to the same provider only.
-    :raises ProviderError: ``cut`` for a stream without ``message_stop``, and for errors sent inside the stream.
-    """
-    turn = _Turn(call_ids(request.messages), provider)
-    for event in events:
-        payload = payload_of(event)
-        if payload.get("type") == "message_stop":
-            yield from turn.finish(forbid_calls=request.tool_choice == "none")
-            return
-        yield from turn.feed(payload)
-    raise ProviderError("cut", "The stream ended without message_stop.")
-
-
-@dataclass(slots=True)
-class _Block:
-    """A content block while it streams in; ``start`` is what the server opened it with."""
-
-    start: JsonObject
-    text: TextPieces = field(default_factory=TextPieces)
-    json: TextPieces = field(default_factory=TextPieces)
-    signature: str = ""
-    call_id: str = ""
-    closed: bool = False
-    known: bool = True
-
-    @property
-    def type(self) -> str:
-        return as_text(self.start.get("type"))
-
-
-class _Turn:
-    """What one streamed answer has said so far."""
-
-    def __init__(self, taken: set[str], provider: str) -> None:
-        self._taken = taken
-        self._provider = provider
-        self._message_id: str | None = None
-        self._blocks: dict[int, _Block] = {}
-        self._usage: dict[str, Any] = {}
-        self._raw = ""
-        self._explanation = ""
-
-    def feed(self, payload: Mapping[str, Any]) -> Iterator[Event]:
-        kind = payload.get("type")
-        if kind == "content_block_delta":
-            block = self._blocks.get(_index(payload))
-            if block is not None:
-                yield from self._feed_delta(block, as_object(payload.get("delta")))
-        elif kind == "content_block_start":
-            yield from self._open(_index(payload), as_object(payload.get("content_block")))
-        elif kind == "content_block_stop":
-            block = self._blocks.get(_index(payload))
-            if block is not None:
-                block.closed = True
-        elif kind == "message_start":
-            message = as_object(payload.get("message"))
-            self._begin(as_text(message.get("id")))
-            yield from self._count(message.get("usage"))
-        elif kind == "message_delta":
-            delta = as_object(payload.get("delta"))
-            self._raw = as_text(delta.get("stop_reason")) or self._raw
-            self._explanation = as_text(as_object(delta.get("stop_details")).get("explanation")) or self._explanation
-            yield from self._count(payload.get("usage"))
-
-    def _begin(self, message_id: str) -> None:
-        if self._message_id is not None and message_id != self._message_id:
-            raise ProviderError(
-                "malformed", f"Two answers were mixed in one stream: {self._message_id} and {message_id}."
-            )
-        self._message_id = message_id
-
-    def _count(self, usage: Any) -> Iterator[Event]:
-        """Totals replace what was said before, they are not added to it (pydantic-ai#2771)."""
-        said = {key: value for key, value in as_object(usage).items() if value is not None}
-        if said and not said.items() <= self._usage.items():
-            self._usage.update(said)
-            yield UsageReported(_usage(self._usage))
-
-    def _open(self, index: int, start: Mapping[str, Any]) -> Iterator[Event]:
-        block = self._blocks[index] = _Block(dict(start))
-        if block.type == "tool_use":
-            provider_id = as_text(start.get("id"))
-            block.call_id = provider_id if provider_id and provider_id not in self._taken else new_call_id()
-            self._taken.add(block.call_id)
-            yield ToolCallDelta(block.call_id, clean(as_text(start.get("name"))), "")
-        elif start.get("text") or start.get("thinking"):
-            yield from self._say(block, as_text(start.get("text")) or as_text(start.get("thinking")))
-
-    def _feed_delta(self, block: _Block, delta: Mapping[str, Any]) -> Iterator[Event]:
-        kind = delta.get("type")
-        if kind == "text_delta":
-            yield from self._say(block, as_text(delta.get("text")))
-        elif kind == "thinking_delta":
-            yield from self._say(block, as_text(delta.get("thinking")))
-        elif kind == "input_json_delta":
-            piece = block.json.add(as_text(delta.get("partial_json")))
-            if piece and block.call_id:
-                yield ToolCallDelta(block.call_id, clean(as_text(block.start.get("name"))), piece)
-        elif kind == "signature_delta":
-            block.signature += as_text(delta.get("signature"))
-        elif kind == "compaction_delta":
-            block.start.update({key: value for key, value in delta.items() if key != "type"})
-        elif kind != "citations_delta":
-            block.known = False
-
-    def _say(self, block: _Block, text: str) -> Iterator[Event]:
-        shown = block.text.add(text)
-        if shown:
-            yield ReasoningDelta(shown) if block.type == "thinking" else TextDelta(shown)
-
-    def finish(self, *, forbid_calls: bool) -> Iterator[Event]:
-        parts = [part for index in sorted(self._blocks) if (part := self._part(self._blocks[index])) is not None]
-        reason = FINISH_REASONS.get(self._raw, "other")
-        calls = [part for part in parts if isinstance(part, ToolCall)]
-        if self._raw in RUNS_TOOLS:
-            self._require_closed()
-            reason = "tool_calls" if calls and not forbid_calls else "stop"
-        if reason != "tool_calls":
-            parts = [part for part in parts if not isinstance(part, ToolCall)]
-        if reason == "refusal" and self._explanation and not any(isinstance(part, Text) for part in parts):
-            yield TextDelta(self._explanation)
-            parts.append(Text(self._explanation))
-        yield Finish(reason, self._raw, Message("assistant", tuple(parts)))
-
-    def _require_closed(self) -> None:
-        if any(block.call_id and not block.closed for block in self._blocks.values()):
-            raise ProviderError("cut", "The stream ended inside a tool call.")
-
-    def _part(self, block: _Block) -> Part | None:
-        text = block.text.whole()
-        if block.type == "text":
-            return Text(text) if text else None
-        if block.type == "tool_use":
-            return self._call(block)
-        if block.type == "thinking":
-            signature = block.signature or as_text(block.start.get("signature"))
-            opaque = {**block.start, "thinking": text, "signature": signature} if signature else None
-            return Reasoning(text, self._provider, opaque) if text or opaque else None
-        return self._foreign(block)
-
-    def _call(self, block: _Block) -> ToolCall:
-        provider_id = as_text(block.start.get("id"))
-        whole = as_object(block.start.get("input"))
-        raw = block.json.whole() or (json.dumps(whole) if whole else "{}")
-        opaque = None if provider_id == block.call_id else {"provider_id": provider_id}
-        return ToolCall(block.call_id, clean(as_text(block.start.get("name"))), raw, opaque)
-
-    def _foreign(self, block: _Block) -> Part | None:
-        """Keep a block of the provider's own, such as redacted thinking, a server tool's call or its result."""
-        if not block.type or not block.closed or not block.known:
-            return None
-        opaque = dict(block.start)
-        if block.json.whole():
-            opaque["input"] = replayed_arguments(block.json.whole())
-        return Reasoning("", self._provider, opaque)
-
-
-def _index(payload: Mapping[str, Any]) -> int:
-    return as_count(payload.get("index")) or 0
-
-
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    """The API counts cached input apart; ours includes it."""
-    read, written = as_count(usage.get("cache_read_input_tokens")), as_count(usage.get("cache_creation_input_tokens"))
-    fresh = as_count(usage.get("input_tokens"))
-    return Usage(
-        input_tokens=None if fresh is None else fresh + (read or 0) + (written or 0),
-        output_tokens=as_count(usage.get("output_tokens")),
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-        reasoning_tokens=as_count(as_object(usage.get("output_tokens_details")).get("thinking_tokens")),
-    )
+        dropped = ()
+    for key in dropped:
+        payload.pop(key, None)

@@ -39,7 +39,8 @@ class Adapter(Protocol):
 
     ``stream`` gives off ``TextDelta``, ``ReasoningDelta``, ``ToolCallDelta`` (each a piece) and ``UsageReported``
     (a later one replaces an earlier one), then exactly one ``Finish`` whose message is the whole turn; or it raises
-    ``ProviderError``. Closing the generator closes the HTTP response.
+    ``ProviderError``. Before it sends a refused request once more in another form it gives off ``RetryScheduled``,
+    whose number the loop sets. Closing the generator closes the HTTP response.
     """
 
     @property
@@ -87,6 +88,7 @@ class Model:
     name: str
     label: str
     provider: str = ""
+    base_url: str | None = None
     window: int | None = None
     native_output: NativeOutput = "never"
 
@@ -128,9 +130,9 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON.")
 
 
-def replayed_id(call_id: str) -> str:
-    """Return a call id of letters, digits, ``_`` and ``-``, equal for equal ids."""
-    if re.fullmatch(r"[a-zA-Z0-9_-]+", call_id):
+def replayed_id(call_id: str, longest: int = 64) -> str:
+    """Return a call id of at most so many letters, digits, ``_`` and ``-``, equal for equal ids."""
+    if len(call_id) <= longest and re.fullmatch(r"[a-zA-Z0-9_-]+", call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode('utf-8', 'replace')).hexdigest()[:24]}"
 

@@ -16,6 +16,9 @@ from ..messages import ToolCall
 from ..messages import ToolResult
 from ..messages import ToolSpec
 
+NUDGE = "(Your last answer was empty. Go on: use a tool, or say what you have done.)"
+"""Said in the user's place to a model that said nothing; it stands in no history."""
+
 INTERRUPTED = "This call was interrupted before it was answered; it is not known whether it ran."
 
 

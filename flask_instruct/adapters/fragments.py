@@ -13,6 +13,9 @@ from .base import clean
 from .base import new_call_id
 from .base import parse_object
 
+LONGEST_ID = 64
+"""An id longer than this carries more than itself: LiteLLM hangs Gemini's signature on it (openai-agents)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
@@ -47,10 +50,12 @@ class GrowingCalls:
     set, not appended; a late name waits for nothing but is shown only then.
 
     :param taken: ids used before in the conversation; servers that count from ``call_0`` in each turn repeat them.
+    :param provider: marks the finished calls.
     """
 
-    def __init__(self, taken: Iterable[str]) -> None:
+    def __init__(self, taken: Iterable[str], provider: str = "") -> None:
         self._taken = set(taken)
+        self._provider = provider
         self._calls: list[_Call] = []
 
     def add(self, fragment: Fragment) -> ToolCallDelta | None:
@@ -72,7 +77,8 @@ class GrowingCalls:
 
     def finished(self) -> tuple[ToolCall, ...]:
         """Return the calls in the order they began. A call whose id is ours keeps the server's as ``provider_id``."""
-        return tuple(_finished(call) for call in self._calls if call.name or call.arguments or call.provider_id)
+        said = (call for call in self._calls if call.name or call.arguments or call.provider_id)
+        return tuple(_finished(call, self._provider) for call in said)
 
     def _find(self, fragment: Fragment) -> _Call | None:
         latest_first = list(reversed(self._calls))
@@ -85,7 +91,7 @@ class GrowingCalls:
         return latest_first[0] if latest_first else None
 
     def _begin(self, fragment: Fragment) -> _Call:
-        usable = bool(fragment.id) and fragment.id not in self._taken
+        usable = 0 < len(fragment.id) <= LONGEST_ID and fragment.id not in self._taken
         call = _Call(fragment.id if usable else new_call_id(), fragment.id, fragment.index)
         self._taken.add(call.id)
         self._calls.append(call)
@@ -103,8 +109,8 @@ def _begins_another(call: _Call, fragment: Fragment) -> bool:
     return fragment.name != call.name or (bool(call.arguments) and bool(fragment.arguments.strip()))
 
 
-def _finished(call: _Call) -> ToolCall:
+def _finished(call: _Call, provider: str) -> ToolCall:
     opaque = dict(call.opaque)
     if call.provider_id != call.id:
         opaque["provider_id"] = call.provider_id
-    return ToolCall(call.id, clean(call.name), clean(call.raw) or "{}", opaque or None)
+    return ToolCall(call.id, clean(call.name), clean(call.raw) or "{}", opaque or None, provider)

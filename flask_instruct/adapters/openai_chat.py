@@ -1,76 +1,59 @@
-"""OpenAI Chat Completions, as OpenAI and many compatible servers speak it.
+"""OpenAI Chat Completions, as OpenAI and many compatible servers speak it: what is sent.
 
-``render_request`` makes the request, ``parse_events`` reads the answer; what differs by server stands in tables.
+What differs by server stands in its quirks; the answer is read by ``openai_chat_answer``.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import re
+import hashlib
 from collections.abc import Generator
-from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
+from ..attachments import Document
+from ..attachments import Image
+from ..dialects import told
 from ..errors import ProviderError
 from ..events import Event
-from ..events import Finish
-from ..events import FinishReason
-from ..events import ReasoningDelta
-from ..events import TextDelta
-from ..events import Usage
-from ..events import UsageReported
 from ..messages import JsonObject
 from ..messages import Message
 from ..messages import ModelRequest
+from ..messages import OutputSpec
 from ..messages import Part
 from ..messages import Reasoning
 from ..messages import Text
 from ..messages import ToolCall
 from ..messages import ToolResult
+from ..messages import ToolSpec
 from .base import ProviderSettings
-from .base import TextPieces
-from .base import call_ids
 from .base import clean
-from .base import parse_object
 from .base import replayed_argument_text
+from .base import replayed_id
 from .base import result_text
 from .base import system_text
-from .fragments import Fragment
-from .fragments import GrowingCalls
+from .cache_key import cache_key
+from .conversation import well_formed
+from .efforts import OPENAI_EFFORTS
+from .efforts import efforts_of
+from .fragments import LONGEST_ID
+from .names import ToolNames
 from .names import legal_name
-from .sse import ServerSentEvent
+from .openai_chat_answer import finish_of_refusal
+from .openai_chat_answer import parse_events
+from .profiles import Quirks
 from .sse import read_events
 from .transport import Client
 from .transport import Clients
 from .transport import client_options
+from .transport import exchanged
 from .transport import missing_package
-from .transport import posted
-from .wire_values import as_count
-from .wire_values import as_object
-from .wire_values import as_objects
-from .wire_values import as_text
-from .wire_values import payload_of
 
-logger = logging.getLogger("flask_instruct")
+__all__ = ["OpenAIChat", "clients", "parse_events", "render_messages", "render_request"]
 
-FINISH_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "tool_calls": "tool_calls",
-    "length": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-    "error": "error",
-}
-"""The protocol's words and those of compatible servers; any other is ``other``."""
+LONGEST_FOREIGN_ID = 40
+"""OpenAI refuses longer ids of calls in a history."""
 
-REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Where compatible servers stream reasoning: DeepSeek and vLLM the first, Ollama, Groq and OpenRouter the second."""
-
-_REASONING_MODEL = re.compile(r"(o\d|gpt-[5-9])")
-_OWN_OPTIONS = frozenset({"max_tokens", "parallel_tool_calls"})
+_OWN_OPTIONS = frozenset({"max_tokens", "parallel_tool_calls", "strict"})
 
 
 class OpenAIChat:
@@ -83,12 +66,21 @@ class OpenAIChat:
 
     def stream(self, request: ModelRequest) -> Generator[Event, None, None]:
         """Make the call and give off its events; see :class:`~flask_instruct.adapters.base.Adapter`."""
+        payload = render_request(request, self.settings)
         client = clients.get(self.settings)
         import openai
 
-        payload = render_request(request, self.settings)
-        with posted(openai, client, self.settings, "/chat/completions", payload) as chunks:
-            yield from parse_events(read_events(chunks), request, self.settings.name)
+        def parse(pieces: Iterator[bytes]) -> Iterator[Event]:
+            return parse_events(read_events(pieces), request, self.settings.name)
+
+        try:
+            yield from exchanged(openai, client, self.settings, "/chat/completions", payload, parse)
+        except ProviderError as error:
+            # Errors inside the answer were looked at there; this is one in place of an answer.
+            finish = finish_of_refusal(error, request, self.settings.name)
+            if finish is None:
+                raise
+            yield finish
 
 
 def _make_client(settings: ProviderSettings) -> Client:
@@ -103,236 +95,207 @@ clients = Clients(_make_client)
 
 
 def render_request(request: ModelRequest, settings: ProviderSettings) -> JsonObject:
-    """Return the request body: our messages, tools and options as the protocol wants them."""
-    payload: JsonObject = {
-        **{key: value for key, value in request.options.items() if key not in _OWN_OPTIONS},
-        "model": request.model,
-        "messages": render_messages(request, settings),
-        "stream": True,
-    }
-    payload.setdefault("stream_options", {"include_usage": True})
-    if "max_tokens" in request.options:
-        # OpenAI's reasoning models refuse max_tokens, most compatible servers know nothing else.
-        field = "max_completion_tokens" if settings.base_url is None else "max_tokens"
-        payload.setdefault(field, request.options["max_tokens"])
-    if request.tools:
-        payload["tools"] = [tool.to_json() for tool in request.tools]
-        if request.tool_choice != "auto":
-            payload["tool_choice"] = request.tool_choice
-        if "parallel_tool_calls" in request.options:
-            payload["parallel_tool_calls"] = request.options["parallel_tool_calls"]
+    """Return the request body; ``messages``, the only part that grows, stands last.
+
+    :raises ProviderError: ``unsupported`` for an attachment that the provider does not take.
+    """
+    quirks, options = settings.quirks, request.options
+    payload: JsonObject = {key: value for key, value in options.items() if key not in _OWN_OPTIONS}
+    payload.update({"model": request.model, "stream": True})
+    if quirks.usage_option:
+        payload.setdefault("stream_options", {"include_usage": True})
+    if "max_tokens" in options:
+        payload.setdefault(quirks.max_tokens_field, options["max_tokens"])
+    for field, value in _render_effort(request, quirks).items():
+        payload.setdefault(field, value)
+    if request.output is not None:
+        payload["response_format"] = _render_output(request.output)
+    names = ToolNames(request.tools)
+    payload.update(_render_tools(request, quirks, names))
+    if quirks.cache_key:
+        payload.setdefault("prompt_cache_key", cache_key(request))
+    payload.pop("messages", None)
+    payload["messages"] = render_messages(request, settings)
     return payload
 
 
-def render_messages(request: ModelRequest, settings: ProviderSettings) -> list[JsonObject]:
-    """Return the conversation, instructions first; turns that say nothing are left out."""
-    rendered: list[JsonObject] = []
-    instructions = system_text(request.messages)
-    if instructions:
-        reasons = settings.base_url is None and _REASONING_MODEL.match(request.model)
-        rendered.append({"role": "developer" if reasons else "system", "content": instructions})
-    for message in request.messages:
-        if message.role == "user":
-            rendered.append({"role": "user", "content": clean(message.text)})
-        elif message.role == "assistant":
-            rendered.extend(_render_assistant(message, settings.name))
-        elif message.role == "tool":
-            rendered.extend(_render_result(result) for result in message.results)
+def _render_effort(request: ModelRequest, quirks: Quirks) -> JsonObject:
+    level, efforts = request.effort, efforts_of(quirks.efforts, request.model)
+    if level is None or efforts is None or not efforts.word(level):
+        return {}
+    by_word: JsonObject = {"reasoning_effort": efforts.word(level)}
+    on = level != "off"
+    fields: dict[str, JsonObject] = {
+        "reasoning_effort": by_word,
+        "reasoning": {"reasoning": {"effort": efforts.word(level)}},
+        "thinking": {"thinking": {"type": "enabled"}, **by_word} if on else {"thinking": {"type": "disabled"}},
+        "chat_template_kwargs": {"chat_template_kwargs": {"enable_thinking": on}},
+        "none": {},
+    }
+    return by_word if efforts.by_effort else fields[quirks.effort]
+
+
+def _render_output(output: OutputSpec) -> JsonObject:
+    shape = told(output.schema, "openai", strict=True)
+    described = {"description": output.description} if output.description else {}
+    wanted = {"name": legal_name(output.name), **described, "schema": shape.schema, "strict": shape.strict}
+    return {"type": "json_schema", "json_schema": wanted}
+
+
+def _render_tools(request: ModelRequest, quirks: Quirks, names: ToolNames) -> JsonObject:
+    """The tools and what goes with them; without tools the API refuses both others (pydantic-ai#4935)."""
+    if not request.tools:
+        return {}
+    strict = request.options.get("strict")
+    rendered: JsonObject = {"tools": [_render_tool(tool, names, quirks, strict) for tool in request.tools]}
+    choice = request.tool_choice
+    if choice == "required" and not quirks.forced_choice and request.effort != "off":
+        choice = "auto"
+    if choice != "auto":
+        rendered["tool_choice"] = choice
+    if "parallel_tool_calls" in request.options:
+        rendered["parallel_tool_calls"] = request.options["parallel_tool_calls"]
     return rendered
 
 
-def _render_assistant(message: Message, provider: str) -> Iterator[JsonObject]:
+def _render_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks, strict: bool | None) -> JsonObject:
+    shape = told(tool.parameters, "openai", strict=quirks.strict if strict is None else bool(strict))
+    # A server that knows no strict schemas may refuse the word.
+    said = {"strict": shape.strict} if quirks.strict or strict is not None else {}
+    function = {"name": names.sent(tool.name), "description": tool.description, "parameters": shape.schema, **said}
+    return {"type": "function", "function": function}
+
+
+def render_messages(request: ModelRequest, settings: ProviderSettings) -> list[JsonObject]:
+    """Return the conversation, instructions first, each call answered and nothing empty."""
+    conversation = well_formed(request.messages)
+    names, ids = ToolNames(request.tools), _wire_ids(conversation, settings)
+    rendered: list[JsonObject] = []
+    instructions = system_text(conversation)
+    if instructions:
+        rendered.append({"role": _role_of_instructions(request.model, settings.quirks), "content": instructions})
+    for message in conversation:
+        if message.role == "user":
+            rendered.append({"role": "user", "content": _render_said(message, settings)})
+        elif message.role == "assistant":
+            rendered.extend(_render_assistant(message, settings, names, ids))
+        elif message.role == "tool":
+            rendered.extend(_render_result(result, ids) for result in message.results)
+    return rendered
+
+
+def _role_of_instructions(model: str, quirks: Quirks) -> str:
+    efforts = efforts_of(OPENAI_EFFORTS, model) if quirks.developer_role else None
+    reasons = efforts is not None and efforts.word("high") and not model.startswith("gpt-oss")
+    return "developer" if reasons else "system"
+
+
+def _render_said(message: Message, settings: ProviderSettings) -> str | list[JsonObject]:
+    if not any(isinstance(part, Image | Document) for part in message.parts):
+        return clean(message.text)
+    return [rendered for part in message.parts if (rendered := _render_part(part, settings)) is not None]
+
+
+def _render_part(part: Part, settings: ProviderSettings) -> JsonObject | None:
+    if isinstance(part, Text):
+        return {"type": "text", "text": clean(part.text)} if part.text.strip() else None
+    if isinstance(part, Image):
+        _require_readable(part, settings, settings.quirks.images, settings.quirks.image_urls)
+        if part.data is not None and len(part.data) > settings.quirks.max_image_bytes:
+            raise _unsupported(
+                settings, f"an image of {len(part.data):,} bytes, but at most {settings.quirks.max_image_bytes:,}"
+            )
+        return {"type": "image_url", "image_url": {"url": _address(part)}}
+    if isinstance(part, Document):
+        _require_readable(part, settings, settings.quirks.documents, settings.quirks.document_urls)
+        name = clean(part.name or "document.pdf")
+        return {"type": "file", "file": {"filename": name, "file_data": _address(part)}}
+    return None
+
+
+def _address(part: Image | Document) -> str:
+    return part.url if part.data is None and part.url else f"data:{part.media_type};base64,{part.base64}"
+
+
+def _require_readable(part: Image | Document, settings: ProviderSettings, taken: bool, by_url: bool) -> None:
+    what = "an image" if isinstance(part, Image) else "a document"
+    if not taken:
+        raise _unsupported(settings, f"{what} ({part.media_type})", "; say what is in it, or choose another model")
+    if part.data is None and not by_url:
+        raise _unsupported(settings, f"{what} by its address ({part.url})", "; attach its bytes")
+
+
+def _unsupported(settings: ProviderSettings, what: str, instead: str = "; make it smaller") -> ProviderError:
+    return ProviderError("unsupported", f"The provider {settings.name!r} does not take {what}{instead}.")
+
+
+def _render_assistant(
+    message: Message, settings: ProviderSettings, names: ToolNames, ids: dict[str, str]
+) -> Iterator[JsonObject]:
     text = clean(message.text)
     if not message.calls:
-        if text:
+        if text.strip():
             yield {"role": "assistant", "content": text}
         return
     rendered: JsonObject = {"role": "assistant", "content": text or None}
-    for part in message.parts:
-        # DeepSeek and OpenRouter want their reasoning back on turns with calls: earendil-works/pi#3636.
-        if isinstance(part, Reasoning) and part.opaque and part.provider == provider:
-            rendered.update(part.opaque)
-    rendered["tool_calls"] = [_render_call(call) for call in message.calls]
+    if settings.quirks.replay_reasoning:
+        for part in message.parts:
+            # DeepSeek and OpenRouter want their reasoning back on turns with calls: earendil-works/pi#3636.
+            if isinstance(part, Reasoning) and part.opaque and part.provider == settings.name:
+                rendered.update(part.opaque)
+    if isinstance(rendered["content"], list) and text:
+        rendered["content"] = [*rendered["content"], {"type": "text", "text": text}]
+    rendered["tool_calls"] = [_render_call(call, settings.name, names, ids) for call in message.calls]
     yield rendered
 
 
-def _render_call(call: ToolCall) -> JsonObject:
+def _render_call(call: ToolCall, provider: str, names: ToolNames, ids: dict[str, str]) -> JsonObject:
     rendered: JsonObject = {
-        "id": call.id,
+        "id": ids[call.id],
         "type": "function",
-        "function": {"name": legal_name(call.name), "arguments": replayed_argument_text(call.raw)},
+        "function": {"name": names.sent(call.name), "arguments": replayed_argument_text(call.raw)},
     }
-    extra = (call.opaque or {}).get("extra_content")
+    extra = (call.opaque or {}).get("extra_content") if call.provider == provider else None
     if extra:
         # Gemini's compatible endpoint keeps its thought signature here and wants it back.
         rendered["extra_content"] = extra
     return rendered
 
 
-def _render_result(result: ToolResult) -> JsonObject:
+def _render_result(result: ToolResult, ids: dict[str, str]) -> JsonObject:
     """The protocol has no error flag, so the text says it."""
     text = result_text(result)
     if result.error and not text.lower().startswith("error"):
         text = f"Error: {text}"
-    return {"role": "tool", "tool_call_id": result.call_id, "content": text}
+    return {"role": "tool", "tool_call_id": ids.get(result.call_id, result.call_id), "content": text}
 
 
-def parse_events(events: Iterable[ServerSentEvent], request: ModelRequest, provider: str = "openai") -> Iterator[Event]:
-    """Read the streamed answer.
-
-    :param provider: marks the reasoning of the answer, which goes back to the same provider only.
-    :raises ProviderError: ``cut`` for a stream without its terminal signal, and for errors sent inside the stream.
-    """
-    turn = _Turn(call_ids(request.messages), provider)
-    for event in events:
-        if event.event != "error" and event.data.startswith("[DONE]"):
-            turn.done = True
-            break
-        yield from turn.feed(payload_of(event))
-    yield turn.finish(forbid_calls=request.tool_choice == "none")
+def _wire_ids(conversation: Sequence[Message], settings: ProviderSettings) -> dict[str, str]:
+    """Return the id of each call as this provider is told it, the same in every request."""
+    wire: dict[str, str] = {}
+    used: set[str] = set()
+    for call in (call for message in conversation for call in message.calls):
+        if call.id not in wire:
+            wire[call.id] = _wire_id(call, settings, used)
+            used.add(wire[call.id])
+    return wire
 
 
-class _Turn:
-    """What one streamed answer has said so far."""
-
-    def __init__(self, taken: set[str], provider: str) -> None:
-        self.done = False
-        self._provider = provider
-        self._text = TextPieces()
-        self._refused = False
-        self._reasoning = TextPieces()
-        self._reasoning_field = ""
-        self._reasoning_details: list[JsonObject] = []
-        self._calls = GrowingCalls(taken)
-        self._usage: Usage | None = None
-        self._raw = ""
-
-    def feed(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
-        for choice in as_objects(chunk.get("choices")):
-            if not choice.get("index"):
-                yield from self._feed_delta(as_object(choice.get("delta")))
-                # A usage chunk may follow whose finish_reason is null again.
-                self._raw = self._raw or as_text(choice.get("finish_reason"))
-        usage = _usage(chunk.get("usage"))
-        if usage is not None and usage != self._usage:
-            self._usage = usage
-            yield UsageReported(usage)
-
-    def _feed_delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
-        yield from self._feed_reasoning(delta)
-        yield from self._feed_content(delta.get("content"))
-        refusal = as_text(delta.get("refusal"))
-        if refusal:
-            self._refused = True
-            yield from self._say(refusal)
-        for call in as_objects(delta.get("tool_calls")):
-            shown = self._calls.add(_fragment(call))
-            if shown is not None:
-                yield shown
-
-    def _feed_content(self, content: Any) -> Iterator[Event]:
-        yield from self._say(as_text(content))
-        # Mistral's reasoning models stream lists of text and thinking parts.
-        for part in as_objects(content):
-            yield from self._say(as_text(part.get("text")))
-            yield from self._think("".join(as_text(piece.get("text")) for piece in as_objects(part.get("thinking"))))
-
-    def _feed_reasoning(self, delta: Mapping[str, Any]) -> Iterator[Event]:
-        field = next((name for name in REASONING_FIELDS if as_text(delta.get(name))), None)
-        if field is not None:
-            self._reasoning_field = field
-            yield from self._think(as_text(delta.get(field)))
-        for detail in as_objects(delta.get("reasoning_details")):
-            _merge_detail(self._reasoning_details, detail)
-
-    def _say(self, text: str) -> Iterator[Event]:
-        shown = self._text.add(text)
-        if shown:
-            yield TextDelta(shown)
-
-    def _think(self, text: str) -> Iterator[Event]:
-        shown = self._reasoning.add(text)
-        if shown:
-            yield ReasoningDelta(shown)
-
-    def finish(self, *, forbid_calls: bool) -> Finish:
-        calls = self._calls.finished()
-        reason = self._reason(calls)
-        if reason == "tool_calls" and (forbid_calls or not calls):
-            reason = "stop"
-        parts: list[Part] = []
-        reasoning, text = self._reasoning.whole(), self._text.whole()
-        if reasoning or self._reasoning_details:
-            parts.append(Reasoning(reasoning, self._provider, self._opaque_reasoning(reasoning)))
-        if text:
-            parts.append(Text(text))
-        if reason == "tool_calls":
-            parts.extend(calls)
-        return Finish(reason, self._raw, Message("assistant", tuple(parts)))
-
-    def _reason(self, calls: tuple[ToolCall, ...]) -> FinishReason:
-        if not self._raw:
-            self._require_whole(calls)
-        # Without the word, a stream that was ended with [DONE] counts as stopped.
-        reason = FINISH_REASONS.get(self._raw or "stop", "other")
-        if reason == "stop" and self._refused:
-            return "refusal"
-        return "tool_calls" if reason == "stop" and calls else reason
-
-    def _require_whole(self, calls: tuple[ToolCall, ...]) -> None:
-        """Accept ``[DONE]`` without a finish_reason, as OpenRouter and Ollama end some streams, if nothing is torn."""
-        if not self.done:
-            raise ProviderError("cut", "The stream ended without finish_reason and without [DONE].")
-        if any(parse_object(call.raw) is None for call in calls):
-            raise ProviderError("cut", "The stream ended without finish_reason inside the arguments of a tool call.")
-        if not calls and not self._text.whole():
-            raise ProviderError("cut", "The stream ended without finish_reason and without an answer.")
-        logger.warning("Provider %s ended an answer without a finish_reason; taken as complete", self._provider)
-
-    def _opaque_reasoning(self, text: str) -> JsonObject | None:
-        opaque: JsonObject = {self._reasoning_field: text} if self._reasoning_field else {}
-        if self._reasoning_details:
-            opaque["reasoning_details"] = self._reasoning_details
-        return opaque or None
+def _wire_id(call: ToolCall, settings: ProviderSettings, used: set[str]) -> str:
+    length = settings.quirks.call_id_length
+    if length:
+        return _exact_id(call.id, length, used)
+    if call.provider == settings.name:
+        own = (call.opaque or {}).get("provider_id")
+        # What a gateway hangs on an id is in it for the way back.
+        return own if isinstance(own, str) and len(own) > LONGEST_ID and own not in used else call.id
+    return replayed_id(call.id, LONGEST_FOREIGN_ID)
 
 
-def _fragment(call: Mapping[str, Any]) -> Fragment:
-    function = as_object(call.get("function"))
-    arguments = function.get("arguments")
-    extra = call.get("extra_content")
-    return Fragment(
-        id=as_text(call.get("id")),
-        index=as_count(call.get("index")),
-        name=as_text(function.get("name")),
-        # Some servers send the arguments as the object itself.
-        arguments=arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else "",
-        opaque={"extra_content": extra} if extra else None,
-    )
-
-
-def _merge_detail(details: list[JsonObject], detail: Mapping[str, Any]) -> None:
-    """Join the streamed pieces of one reasoning detail: texts grow, everything else is set."""
-    last = details[-1] if details else None
-    if last is None or (last.get("type"), last.get("index")) != (detail.get("type"), detail.get("index")):
-        details.append(dict(detail))
-        return
-    for key, value in detail.items():
-        grows = key in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(key), str)
-        if grows:
-            last[key] += value
-        elif value is not None:
-            last[key] = value
-
-
-def _usage(usage: Any) -> Usage | None:
-    if not isinstance(usage, dict):
-        return None
-    prompt = as_object(usage.get("prompt_tokens_details"))
-    completion = as_object(usage.get("completion_tokens_details"))
-    return Usage(
-        input_tokens=as_count(usage.get("prompt_tokens")),
-        output_tokens=as_count(usage.get("completion_tokens")),
-        cache_read_tokens=as_count(prompt.get("cached_tokens")),
-        cache_write_tokens=as_count(prompt.get("cache_write_tokens")),
-        reasoning_tokens=as_count(completion.get("reasoning_tokens")),
-    )
+def _exact_id(call_id: str, length: int, used: set[str]) -> str:
+    """An id of exactly so many letters and digits, as Mistral demands."""
+    wanted, tries = call_id, 0
+    while not (len(wanted) == length and wanted.isascii() and wanted.isalnum()) or wanted in used:
+        tries += 1
+        wanted = hashlib.sha256(f"{call_id}/{tries}".encode("utf-8", "replace")).hexdigest()[:length]
+    return wanted

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..config import Config
 from ..errors import ConfigurationError
+from ..generation import models_of
+from . import anthropic_models
+from . import google
 from .anthropic import Anthropic
 from .base import Adapter
 from .base import Model
@@ -27,9 +30,11 @@ from .profiles import ALIASES
 from .profiles import BUILT_IN
 from .profiles import OWN_HOSTS
 from .profiles import STRANGER
+from .profiles import NativeOutput
 from .profiles import Provider
 from .profiles import Quirks
 from .profiles import context_window
+from .profiles import quirks_at
 from .scripted import Scripted
 
 ADAPTERS: dict[str, Callable[[ProviderSettings], Adapter]] = {
@@ -39,6 +44,12 @@ ADAPTERS: dict[str, Callable[[ProviderSettings], Adapter]] = {
     "google": Google,
 }
 """The adapter of each protocol."""
+
+OUTPUT_BY_MODEL: dict[str, Callable[[str], NativeOutput]] = {
+    "anthropic": anthropic_models.native_output,
+    "google": google.native_output,
+}
+"""Protocols in which the model decides whether its answers can be held to a shape, and not the server."""
 
 PACKAGES = {"openai_chat": "openai", "openai_responses": "openai", "anthropic": "anthropic", "google": "google.genai"}
 """The SDK of each protocol."""
@@ -56,12 +67,6 @@ _SETTINGS = frozenset({"profile", "protocol", "base_url", "api_key", "model", "h
 _CHANGES = frozenset({"api_key", "base_url", "headers", "client"})
 
 
-def models_of(model: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return the models of a setting in the order they are tried: a text may list several with commas."""
-    texts = (model,) if isinstance(model, str) else tuple(model or ())
-    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
-
-
 def resolve(model: str | None, config: Config | None = None, credentials: Credentials | None = None) -> Model:
     """Return the model that a name means, with the adapter to speak to it.
 
@@ -74,16 +79,29 @@ def resolve(model: str | None, config: Config | None = None, credentials: Creden
     if not chosen:
         raise ConfigurationError(preferred_reason(config))
     providers = _providers(config)
-    name, bare = _split(chosen, providers)
+    name, bare = _split(chosen, providers, config)
     label = f"{name}:{bare}"
     if name == Scripted.name:
         return Model(Scripted(), bare, label, name)
     provider = _entitled(name, providers[name], credentials)
     settings = _settings(name, provider, config)
-    provider = _as_spoken(provider, settings.base_url)
+    provider = _as_spoken(provider, _address(settings))
     adapter = ADAPTERS[provider.protocol](replace(settings, quirks=provider.quirks))
     window = provider.context_window or context_window(bare.rpartition("/")[2])
-    return Model(adapter, bare, label, name, window, provider.quirks.native_output)
+    return Model(
+        adapter,
+        bare,
+        label,
+        name,
+        base_url=settings.base_url,
+        window=window,
+        native_output=_native_output(provider, bare),
+    )
+
+
+def _native_output(provider: Provider, model: str) -> NativeOutput:
+    by_model = OUTPUT_BY_MODEL.get(provider.protocol)
+    return by_model(model) if by_model else provider.quirks.native_output
 
 
 def _entitled(name: str, provider: Provider, credentials: Credentials | None) -> Provider:
@@ -92,21 +110,36 @@ def _entitled(name: str, provider: Provider, credentials: Credentials | None) ->
     if given is None:
         return provider
     if isinstance(given, str):
-        return replace(provider, api_key=given, client=None)
+        given = {"api_key": given}
     if not isinstance(given, Mapping):
         return replace(provider, client=given)
     if unknown := sorted(set(given) - _CHANGES):
         raise ConfigurationError(
             f"@instruct.credentials gave {unknown[0]!r} for {name!r}; it may give {', '.join(sorted(_CHANGES))}."
         )
-    return _changed(provider, given)
+    if "api_key" in given and not str(given["api_key"] or "").strip():
+        raise ConfigurationError(
+            f"@instruct.credentials gave an empty key for {name!r}: give None where the site's own key may be used."
+        )
+    # The site's own client would speak with the site's own key.
+    return _changed(replace(provider, client=None) if given else provider, given)
 
 
-def _as_spoken(provider: Provider, base_url: str | None) -> Provider:
+def _address(settings: ProviderSettings) -> str | None:
+    """Where the calls go: a ready client knows it itself, of one that a function gives it is not known."""
+    client = settings.client
+    if settings.base_url is not None or client is None:
+        return settings.base_url
+    return str(getattr(client, "base_url", None) or "unknown")
+
+
+def _as_spoken(provider: Provider, address: str | None) -> Provider:
     """OpenAI's newer protocol is spoken with OpenAI itself; servers that imitate it speak the older one."""
-    if not provider.follows_url or base_url is None or OWN_HOSTS.match(base_url):
+    if provider.protocol == "openai_chat" and provider.quirks is STRANGER:
+        return replace(provider, quirks=quirks_at(address))
+    if not provider.follows_url or address is None or OWN_HOSTS.match(address) or callable(provider.client):
         return provider
-    return replace(provider, protocol="openai_chat", quirks=STRANGER)
+    return replace(provider, protocol="openai_chat", quirks=quirks_at(address))
 
 
 def preferred(config: Config | None = None) -> str | None:
@@ -159,7 +192,7 @@ def _variables(provider: Provider) -> str:
     return " or ".join(provider.key_variables)
 
 
-def _split(model: str, providers: Mapping[str, Provider]) -> tuple[str, str]:
+def _split(model: str, providers: Mapping[str, Provider], config: Config) -> tuple[str, str]:
     name, colon, bare = model.partition(":")
     name = name if name in providers else ALIASES.get(name, name)
     if colon and (name in providers or name == Scripted.name):
@@ -169,9 +202,12 @@ def _split(model: str, providers: Mapping[str, Provider]) -> tuple[str, str]:
     for known, provider in providers.items():
         if provider.models is not None and provider.models.match(model):
             return known, model
+    own = config.providers or {}
+    ready = [known for known, provider in providers.items() if known in own or _key(provider) not in ("", NO_KEY)]
     raise ConfigurationError(
         f"No provider is known for the model {model!r}: write PROVIDER:MODEL with one of "
-        f"{', '.join([*providers, Scripted.name])}, or add the provider to INSTRUCT_PROVIDERS."
+        f"{', '.join([*providers, Scripted.name])}, or add the provider to INSTRUCT_PROVIDERS. "
+        f"Set up here: {', '.join(ready) or 'none'}."
     )
 
 
@@ -209,7 +245,9 @@ def _base_url(name: str, provider: Provider) -> str | None:
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"The base_url of provider {name!r} must begin with http:// or https://.")
     suffix = provider.url_suffix
-    return url if not suffix or suffix in url else url.rstrip("/") + suffix
+    # People write the bare address of a server, or the whole one as its documentation has it.
+    bare = provider.url_needed or urlsplit(url).path in ("", "/")
+    return url.rstrip("/") + suffix if suffix and bare and suffix not in url else url
 
 
 def _key(provider: Provider) -> str:
@@ -249,7 +287,9 @@ def _base(name: str, setting: Mapping[str, Any]) -> Provider:
         )
     if base is None:
         return Provider(protocol, quirks=_protocol_quirks(protocol))
-    return replace(base, protocol=protocol, follows_url=base.follows_url and "protocol" not in setting)
+    quirks = STRANGER if protocol == "openai_chat" != base.protocol else base.quirks
+    follows = base.follows_url and "protocol" not in setting
+    return replace(base, protocol=protocol, quirks=quirks, follows_url=follows)
 
 
 def _protocol_quirks(protocol: str) -> Quirks:

@@ -33,6 +33,7 @@ from ..messages import Text
 from ..messages import ToolCall
 from ..messages import ToolResult
 from .base import new_call_id
+from .conversation import NUDGE
 
 PIECE = 6
 PAUSE = 0.02
@@ -116,7 +117,7 @@ def turn_number(messages: Sequence[Message]) -> int:
     """Return how many turns the model has taken since the user last spoke."""
     number = 0
     for message in reversed(messages):
-        if message.role == "user":
+        if message.role == "user" and message.text != NUDGE:
             break
         number += message.role == "assistant"
     return number

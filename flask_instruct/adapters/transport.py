@@ -6,8 +6,8 @@ SDK's. Both SDKs come from one generator, so one function serves both. The SDK's
 
 from __future__ import annotations
 
-import os
-import threading
+import ssl
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +15,16 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ..errors import ProviderError
+from ..events import Event
+from ..events import Finish
 from ..messages import JsonObject
 from .base import ProviderSettings
+from .clients import Client
+from .clients import Clients
 from .failures import failure
+from .keep_alive import read_to_its_end
+
+__all__ = ["Client", "Clients", "client_options", "exchanged", "missing_package", "posted"]
 
 HEADERS = {
     "Accept": "text/event-stream",
@@ -26,38 +33,10 @@ HEADERS = {
 }
 CONNECT_TIMEOUT = 10.0
 _LONGEST_PAGE = 65536
+_SHORTEST_KEY = 8
 
 Sdk = Any
 """The module ``openai`` or ``anthropic``."""
-Client = Any
-"""A client of that module."""
-
-
-class Clients:
-    """The clients of one SDK: made when first used, one a process and settings.
-
-    A forked child makes its own; the parent's stay referenced, so that their sockets are not closed under it.
-    """
-
-    def __init__(self, make: Callable[[ProviderSettings], Client]) -> None:
-        self._make = make
-        self._clients: dict[tuple[int, ProviderSettings], Client] = {}
-        self._lock = threading.Lock()
-
-    def get(self, settings: ProviderSettings) -> Client:
-        """Return the client for these settings."""
-        key = (os.getpid(), settings)
-        with self._lock:
-            if key not in self._clients:
-                self._clients[key] = self._make(settings)
-            return self._clients[key]
-
-    def close(self) -> None:
-        """Close the clients of this process and forget them."""
-        with self._lock:
-            mine = [key for key in self._clients if key[0] == os.getpid()]
-            for key in mine:
-                self._clients.pop(key).close()
 
 
 def client_options(sdk: Sdk, settings: ProviderSettings) -> dict[str, Any]:
@@ -65,15 +44,42 @@ def client_options(sdk: Sdk, settings: ProviderSettings) -> dict[str, Any]:
     return {
         "api_key": settings.api_key,
         "base_url": settings.base_url,
-        "timeout": sdk.Timeout(settings.timeout, connect=min(settings.timeout, CONNECT_TIMEOUT)),
+        "timeout": _timeout(sdk, settings),
         "max_retries": 0,
         "default_headers": dict(settings.headers),
     }
 
 
+def _timeout(sdk: Sdk, settings: ProviderSettings) -> Any:
+    return sdk.Timeout(settings.timeout, connect=min(settings.timeout, CONNECT_TIMEOUT))
+
+
 def missing_package(name: str) -> ConfigurationError:
     """Return the error for an SDK that is not installed."""
     return ConfigurationError(f"The package {name!r} is not installed: pip install 'flask-instruct[{name}]'.")
+
+
+def exchanged(
+    sdk: Sdk,
+    client: Client,
+    settings: ProviderSettings,
+    path: str,
+    payload: JsonObject,
+    parse: Callable[[Iterator[bytes]], Iterator[Event]],
+) -> Iterator[Event]:
+    """POST and give the events that ``parse`` reads in the answer; its ``Finish`` once the connection is free again.
+
+    :raises ProviderError: as :func:`posted` and ``parse`` do.
+    """
+    finish: Finish | None = None
+    with posted(sdk, client, settings, path, payload) as pieces:
+        for event in parse(pieces):
+            if isinstance(event, Finish):
+                finish = event
+            else:
+                yield event
+    if finish is not None:
+        yield finish
 
 
 @contextmanager
@@ -82,27 +88,37 @@ def posted(
 ) -> Iterator[Iterator[bytes]]:
     """POST and give the pieces of the answer's body; the response is closed at the end of the block.
 
+    A block that ends well has read the terminal event; then the connection is kept for the next call.
+
     :raises ProviderError: when the call or the reading fails; its text never holds the key.
     """
     try:
-        stream = _open(sdk, client, path, payload)
+        stream = _open(sdk, client, settings, path, payload)
         try:
             _require_event_stream(stream.response)
-            yield _read(stream.response)
+            pieces = _read(stream.response)
+            yield pieces
+            read_to_its_end(stream.response, pieces)
         finally:
             stream.close()
     except ProviderError as error:
-        _remove_key(error, settings.api_key)
+        for key in (settings.api_key, getattr(client, "api_key", None)):
+            _remove_key(error, key)
         raise
 
 
-def _open(sdk: Sdk, client: Client, path: str, payload: JsonObject) -> Any:
+def _open(sdk: Sdk, client: Client, settings: ProviderSettings, path: str, payload: JsonObject) -> Any:
     try:
         return client.post(
             path,
             cast_to=object,
             body=payload,
-            options={"headers": HEADERS},
+            # A client that the app gave has other habits: patience and retries are ours all the same.
+            options={
+                "headers": {**HEADERS, **dict(settings.headers)},
+                "max_retries": 0,
+                "timeout": _timeout(sdk, settings),
+            },
             stream=True,
             stream_cls=sdk.Stream[object],
         )
@@ -115,6 +131,10 @@ def _open(sdk: Sdk, client: Client, path: str, payload: JsonObject) -> Any:
         raise failure(
             body, status=error.status_code, headers=error.response.headers, fallback=f"HTTP {error.status_code}"
         ) from error
+    except _http_errors("TimeoutException") as error:
+        raise ProviderError("timeout", f"The error's text never came: {type(error).__name__} {error}") from error
+    except _http_errors("RequestError") as error:
+        raise ProviderError("connection", f"The answer broke off: {type(error).__name__} {error}") from error
 
 
 def _with_cause(error: Exception) -> str:
@@ -133,25 +153,26 @@ def _require_event_stream(response: Any) -> None:
             break
     text = page.decode("utf-8", "replace")
     if "json" in kind and '"error"' in text:
-        raise failure(text, fallback=text)
+        raise failure(text, headers=response.headers, fallback=text)
     raise ProviderError("malformed", f"Expected text/event-stream, got {kind}: {text[:500]}", status=200)
 
 
 def _read(response: Any) -> Iterator[bytes]:
-    import ssl
-
-    import httpx2
-
     try:
         yield from response.iter_bytes()
-    except httpx2.TimeoutException as error:
+    except _http_errors("TimeoutException") as error:
         raise ProviderError("timeout", f"The stream stayed silent: {type(error).__name__} {error}") from error
-    except (httpx2.RequestError, ssl.SSLError) as error:
+    except _http_errors("RequestError", ssl.SSLError) as error:
         raise ProviderError("cut", f"The stream broke off: {type(error).__name__} {error}") from error
 
 
-def _remove_key(error: ProviderError, key: str) -> None:
+def _http_errors(name: str, *others: type[Exception]) -> tuple[type[Exception], ...]:
+    """An exception of the HTTP library beneath the SDK; a client of the app's own may sit on the one before."""
+    return (*others, *(getattr(sys.modules[module], name) for module in ("httpx2", "httpx") if module in sys.modules))
+
+
+def _remove_key(error: ProviderError, key: object) -> None:
     """Some gateways repeat the key they refuse."""
-    if len(key) >= 8 and key in error.technical:
+    if isinstance(key, str) and len(key) >= _SHORTEST_KEY and key in error.technical:
         error.technical = error.technical.replace(key, "[key]")
         error.args = (error.technical,)

@@ -43,8 +43,13 @@ def payload_of(event: ServerSentEvent) -> Mapping[str, Any]:
         payload = json.loads(event.data)
     except (ValueError, RecursionError):
         payload = event.data
-    if event.event == "error" or (isinstance(payload, dict) and payload.get("error")):
+    if event.event == "error" or (isinstance(payload, dict) and _is_error(payload)):
         raise failure(payload)
     if not isinstance(payload, dict):
         raise ProviderError("malformed", f"Expected a JSON object in the stream, got: {event.data[:500]}")
     return payload
+
+
+def _is_error(payload: Mapping[str, Any]) -> bool:
+    # Mistral and vLLM mark an error by its object, without wrapping it.
+    return bool(payload.get("error")) or payload.get("object") == "error"

@@ -6,6 +6,7 @@ Everything is read from the row and nothing from what the model claims.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ SHOWN_CHARS = 4000
 HINT_CHARS = 72
 REASON_CHARS = 300
 
+IN_TIME = _("in %(time)s")
+
 _NUMBER = re.compile(r"[0-9]*|[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 
 
@@ -45,7 +48,7 @@ class Phrase:
 RUN: dict[str, tuple[Tone, str]] = {
     "queued": ("waiting", _("Queued, waiting for a worker")),
     "running": ("working", _("Thinking")),
-    "retrying": ("waiting", _("The AI service did not answer; trying again")),
+    "retrying": ("waiting", _("The AI service did not answer. Trying again")),
     "waiting_approval": ("waiting", _("Waiting for approval")),
     "cancelling": ("working", _("Stopping")),
     "succeeded": ("done", _("Done")),
@@ -53,6 +56,19 @@ RUN: dict[str, tuple[Tone, str]] = {
     "cancelled": ("stopped", _("Stopped")),
     "limited": ("stopped", _("Stopped at a limit")),
 }
+
+RETRYING: dict[str, str] = {
+    "rate_limited": _("The AI service is receiving too many requests. Trying again"),
+    "overloaded": _("The AI service is overloaded. Trying again"),
+    "server": _("The AI service had an internal error. Trying again"),
+    "connection": _("The AI service could not be reached. Trying again"),
+    "cut": _("The answer was cut off. Trying again"),
+    "empty": _("The answer was empty. Asking again"),
+    "malformed": _("The answer could not be understood. Asking again"),
+    "context_window": _("This has become too long for the model. Trying another"),
+    "unsupported": _("The model cannot read what was attached. Trying another"),
+}
+"""Why a model call is made again, by the kind of its failure; any other did not answer."""
 
 ANNOUNCED: dict[str, str] = {
     "queued": _("The request is waiting for a worker."),
@@ -68,11 +84,14 @@ ANNOUNCED: dict[str, str] = {
 
 LIMITS: dict[str, str] = {
     "rounds": _("The AI used its tools as many times as one request allows, and had to stop."),
+    "tool_failures": _("A tool failed too many times in a row, and the AI had to stop."),
     "tool_calls": _("The AI called as many tools as one request allows, and had to stop."),
     "tokens": _("The request used as many tokens as it may, and had to stop."),
     "seconds": _("The request took as long as it may, and had to stop."),
     "cost": _("The request cost as much as it may, and had to stop."),
 }
+
+KINDS: dict[str, str] = {"image": _("an image"), "document": _("a document")}
 
 FAILURES: dict[str, str] = {
     "record_gone": _("What the AI was asked to work on no longer exists."),
@@ -89,6 +108,8 @@ OUTCOMES: dict[str, str] = {
     "unknown_tool": _("There is no such tool"),
     "invalid_arguments": _("The arguments did not fit"),
     "not_allowed": _("Not allowed"),
+    "not_approved": _("Not approved"),
+    "refused": _("Rejected by the AI service"),
     "tool_error": _("Refused by the tool"),
     "exception": _("Internal error"),
     "timeout": _("Took too long"),
@@ -101,6 +122,8 @@ def run_phrase(run: Run) -> Phrase:
     """Say how a run stands, down to the tool that is running."""
     tone, text = RUN.get(run.status, ("working", run.status))
     words = gettext(text)
+    if run.status == "retrying":
+        words = gettext(RETRYING.get(run.retry_reason or "", text))
     if run.status == "running":
         running = next((call for call in run.calls if call.status == "running"), None)
         if running is not None:
@@ -142,6 +165,17 @@ def resumed(run: Run) -> str:
     return ngettext(_("Resumed after an interruption"), _("Resumed after %(num)s interruptions"), run.resumes)
 
 
+def until(moment: datetime) -> str:
+    """Say how long it is until something happens."""
+    seconds = math.ceil((moment - datetime.now(UTC)).total_seconds())
+    return gettext(IN_TIME, time=whole_duration(seconds))
+
+
+def countdown() -> str:
+    """Return the pattern of :func:`until` for the script that counts down."""
+    return gettext(IN_TIME, time="{}")
+
+
 def call_phrase(call: ToolCall) -> Phrase:
     """Say how a tool call stands, and when it failed, of which kind the failure is."""
     tone, text = CALL.get(call.status, ("working", call.status))
@@ -159,6 +193,12 @@ def asked_by(run: Run) -> str:
     """Name who asked, where the app's id of a person is a name; a number or a UUID tells a reader nothing."""
     actor = run.actor or ""
     return "" if _NUMBER.fullmatch(actor) else actor
+
+
+def attached(run: Run) -> str:
+    """Name what the model is to look at besides the request."""
+    names = [str(part.get("name") or part.get("url") or gettext(KINDS[part["type"]])) for part in run.attachments or ()]
+    return gettext(_("Attached: %(names)s"), names=", ".join(names))
 
 
 def since(run: Run) -> datetime:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from .history import interrupted
 from .models import HELD
+from .models import ModelCall
 from .models import Run
 from .models import now
 from .notices import Notices
@@ -83,6 +84,7 @@ def _take(unit: Unit, seen: Run, lease: float) -> bool:
             attempt=seen.attempt + 1,
             resumes=seen.resumes + resumed,
             lease_until=moment + timedelta(seconds=lease),
+            retry_at=None,
             started_at=seen.started_at or moment,
         )
         .execution_options(synchronize_session=False)
@@ -97,6 +99,11 @@ def _clear(unit: Unit, run: Run, notices: Notices) -> None:
             run.messages.remove(message)
             unit.ledger.delete(message)
     unit.ledger.flush()
+    unit.ledger.execute(
+        sa.update(ModelCall)
+        .where(ModelCall.run_id == run.id, ModelCall.seconds.is_(None), ModelCall.error_class.is_(None))
+        .values(error_class="interrupted")
+    )
     for call in run.calls:
         if call.status == "running":
             call.status, call.started_at = "waiting", None

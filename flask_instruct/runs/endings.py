@@ -21,6 +21,13 @@ FINISH_TEXTS: dict[str, str] = {
 }
 """What a person reads when the model ended its turn in any other way than being done."""
 
+HINTS: dict[str, str] = {
+    "length": "the answer met its limit of tokens and no call of it was run; raise max_tokens",
+    "context_window": "the conversation fills the model's context window",
+    "malformed": "the provider could not read the model's own call",
+}
+"""What a developer can do about such an end."""
+
 INTERNAL = "Something went wrong on this site."
 
 Description = tuple[Status, str | None, str | None, str | None]
@@ -34,7 +41,8 @@ def describe(ending: Ending) -> Description:
         return "limited", None, None, None
     if ending.finish is not None and ending.finish.reason in FINISH_TEXTS:
         reason = ending.finish.reason
-        return "failed", reason, FINISH_TEXTS[reason], f"finish reason {ending.finish.raw!r}"
+        hint = f": {HINTS[reason]}" if reason in HINTS else ""
+        return "failed", reason, FINISH_TEXTS[reason], f"finish reason {ending.finish.raw!r}{hint}"
     return "succeeded", None, None, None
 
 

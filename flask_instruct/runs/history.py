@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from ..prompt import Message
+from ..prompt import Part
 from ..prompt import Text
 from .models import Run
 
@@ -36,11 +37,12 @@ def transcript(run: Run) -> list[Message]:
     return messages
 
 
-def _asked(run: Run) -> tuple[Text, ...]:
+def _asked(run: Run) -> tuple[Part, ...]:
+    attached = Message.from_json({"role": "user", "parts": run.attachments or []}).parts
     if not run.context:
-        return (Text(run.user_prompt),)
+        return (*attached, Text(run.user_prompt))
     data = json.dumps(run.context, ensure_ascii=False, indent=2, sort_keys=True, default=str)
-    return (Text(f"{CONTEXT_HEAD}\n```json\n{data}\n```"), Text(run.user_prompt))
+    return (*attached, Text(f"{CONTEXT_HEAD}\n```json\n{data}\n```"), Text(run.user_prompt))
 
 
 def interrupted(name: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from typing import Any
+from typing import cast
 
 import sqlalchemy as sa
 from flask import Flask
@@ -15,6 +17,7 @@ from flask import current_app
 from flask import has_app_context
 from flask.cli import ScriptInfo
 
+from ..adapters.registry import Credentials
 from ..adapters.registry import preferred
 from ..handlers import locate
 from ..orchestrator import Ending
@@ -23,14 +26,15 @@ from ..prompt import Gen
 from .claim import claim
 from .claim import renew_lease
 from .history import transcript
-from .journal import Interrupted
 from .journal import Journal
 from .models import Run
 from .models import now
+from .steps import Interrupted
 from .unit import ledger_engine
 
 if TYPE_CHECKING:
     from ..extension import State
+    from ..messages import Effort
 
 logger = logging.getLogger("flask_instruct")
 
@@ -95,8 +99,32 @@ def _talk(state: State, journal: Journal, run: Run) -> Ending:
         model=run.model or state.config.default_model or preferred(state.config),
         tools=tools,
         max_rounds=state.config.max_rounds,
+        effort=cast("Effort | None", run.effort),
+        max_tool_retries=state.config.max_tool_retries,
     )
-    return Orchestrator(handler, transcript(run), gen, recorder=journal, config=state.config).start()
+    return Orchestrator(
+        handler,
+        transcript(run),
+        gen,
+        recorder=journal,
+        config=state.config,
+        credentials=_credentials(state, run),
+    ).start()
+
+
+def _credentials(state: State, run: Run) -> Credentials | None:
+    rule = state.hooks.credentials
+    if rule is None:
+        return None
+
+    def ask(provider: str) -> Any:
+        try:
+            return rule(provider, run)
+        finally:
+            # Whatever the rule looked up: no transaction stays open while the model is waited for (G5).
+            state.db.session.remove()
+
+    return ask
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import time
 import uuid
 from datetime import UTC
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import Literal
@@ -24,6 +25,7 @@ from sqlalchemy.orm import relationship
 from ..identity import MAX_LENGTH
 from ..prompt import ToolCall as CallPart
 from ..prompt import ToolResult
+from .money import Money
 
 if TYPE_CHECKING:
     from rq.job import Job
@@ -131,10 +133,17 @@ class Run(Ledger):
     user_prompt: Mapped[str] = mapped_column(WireText)
     system_prompt: Mapped[str | None] = mapped_column(WireText)
     context: Mapped[dict[str, Any] | None]
-    model: Mapped[str | None] = mapped_column(sa.String(200))
+    attachments: Mapped[list[Any] | None]
+    """Images and documents of the request, each as a message part's JSON."""
+    model: Mapped[str | None] = mapped_column(sa.String(1000))
+    """``provider:model``, or several with commas in the order they are tried."""
+    effort: Mapped[str | None] = mapped_column(sa.String(10))
     attempt: Mapped[int] = mapped_column(default=0)
     resumes: Mapped[int] = mapped_column(default=0)
     lease_until: Mapped[datetime | None]
+    retry_at: Mapped[datetime | None]
+    """When a failed model call is made again, while the status is ``retrying``."""
+    retry_reason: Mapped[str | None] = mapped_column(sa.String(30))
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     error_class: Mapped[str | None] = mapped_column(sa.String(200))
     error_safe: Mapped[str | None] = mapped_column(WireText)
@@ -251,23 +260,28 @@ class ToolCall(Ledger):
 
 
 class ModelCall(Ledger):
-    """One physical call of a model: tokens, latency and error."""
+    """One physical call of a model: tokens, dollars, latency and error."""
 
     __tablename__ = "instruct_model_call"
 
     id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
     run_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_run.id", ondelete="CASCADE"), index=True)
     message_id: Mapped[str | None] = mapped_column(sa.String(36))
+    provider: Mapped[str | None] = mapped_column(sa.String(100))
     model: Mapped[str] = mapped_column(sa.String(200))
     attempt: Mapped[int]
+    try_number: Mapped[int] = mapped_column(default=1)
+    """Which try of its round, from 1."""
     input_tokens: Mapped[int | None]
     output_tokens: Mapped[int | None]
     cache_read_tokens: Mapped[int | None]
     cache_write_tokens: Mapped[int | None]
     reasoning_tokens: Mapped[int | None]
+    cost: Mapped[Decimal | None] = mapped_column(Money)
+    """Dollars; ``None`` where the price is not known."""
     seconds: Mapped[float | None]
     error_class: Mapped[str | None] = mapped_column(sa.String(200))
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=now, index=True)
 
 
 class Outbox(Ledger):

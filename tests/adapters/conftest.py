@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from flask_instruct.adapters import anthropic
+from flask_instruct.adapters import google_transport
 from flask_instruct.adapters import openai_chat
 
 
@@ -15,3 +16,4 @@ def closed_clients() -> Iterator[None]:
     yield
     openai_chat.clients.close()
     anthropic.clients.close()
+    google_transport.clients.close()

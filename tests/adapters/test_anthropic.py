@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import anthropic
 import pytest
 
 from flask_instruct.adapters.anthropic import Anthropic
-from flask_instruct.adapters.anthropic import parse_events
 from flask_instruct.adapters.anthropic import render_request
-from flask_instruct.adapters.sse import read_events
 from flask_instruct.errors import ProviderError
 from flask_instruct.events import TextDelta
 from flask_instruct.events import UsageReported
-from flask_instruct.messages import Message
-from flask_instruct.messages import ModelRequest
 from flask_instruct.messages import Reasoning
 from flask_instruct.messages import ToolCall
 from flask_instruct.messages import ToolResult
@@ -28,50 +25,25 @@ from tests.wire_format import anthropic_end
 from tests.wire_format import anthropic_event
 from tests.wire_format import anthropic_start
 
+from .anthropic_wire import OFFICIAL
+from .anthropic_wire import SIGNED
+from .anthropic_wire import body_of
+from .anthropic_wire import called
+from .anthropic_wire import closed
+from .anthropic_wire import hear
+from .anthropic_wire import opened
+from .anthropic_wire import rendered
+from .anthropic_wire import said
+from .anthropic_wire import text_block
 from .hearing import KEY
 from .hearing import WEATHER
 from .hearing import Heard
 from .hearing import asking
 from .hearing import assistant
-from .hearing import cut_in
 from .hearing import results
 from .hearing import settings
 from .hearing import system
 from .hearing import user
-
-OFFICIAL = settings("anthropic")
-SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "s1"}
-
-
-def hear(*parts: str, request: ModelRequest | None = None, size: int = 4096) -> Heard:
-    return Heard(parse_events(read_events(cut_in("".join(parts), size)), request or asking()))
-
-
-def opened(index: int, **block: Any) -> str:
-    return anthropic_event("content_block_start", index=index, content_block=block)
-
-
-def closed(index: int) -> str:
-    return anthropic_event("content_block_stop", index=index)
-
-
-def said(text: str, index: int = 0) -> str:
-    return opened(index, type="text", text="") + anthropic_delta(index, "text_delta", text=text) + closed(index)
-
-
-def called(*pieces: str, index: int = 0, id: str = "toolu_a", name: str = "add", open_end: bool = False) -> str:
-    start = opened(index, type="tool_use", id=id, name=name, input={})
-    deltas = "".join(anthropic_delta(index, "input_json_delta", partial_json=piece) for piece in pieces)
-    return start + deltas + ("" if open_end else closed(index))
-
-
-def rendered(*messages: Message, **fields: Any) -> list[dict[str, Any]]:
-    messages_of_body: list[dict[str, Any]] = render_request(asking(*messages, **fields), OFFICIAL)["messages"]
-    return messages_of_body
-
-
-def text_block(text: str) -> dict[str, str]:
-    return {"type": "text", "text": text}
 
 
 class TestRecordedAnswers:
@@ -93,7 +65,7 @@ class TestRecordedAnswers:
         name = "anthropic/stream_thinking_tool_replay"
         heard = hear(recordings.exchange(name, 0)["body"])
         history = (user("?"), heard.message, results(ToolResult(heard.message.calls[0].id, "fixed_version", "0.32a0")))
-        replayed = render_request(asking(*history), OFFICIAL)["messages"]
+        replayed = rendered(*history)
         recorded = recordings.exchange(name, 1)["request"]["messages"]
         assert replayed[1]["content"][0] == recorded[1]["content"][0]
         assert [block["type"] for block in replayed[1]["content"]] == ["thinking", "tool_use"]
@@ -139,7 +111,7 @@ class TestToolCalls:
         heard = hear(anthropic_start(), called("{}", id=sent), anthropic_end("tool_use"), request=asking(*earlier))
         (call,) = heard.message.calls
         assert call.id not in ("toolu_a", "")
-        assert call.opaque == {"provider_id": sent}
+        assert (call.opaque, call.provider) == ({"provider_id": sent}, "anthropic")
         assert heard.shown_calls[call.id] == ("add", "{}")
 
     def test_that_are_cut_by_the_token_limit_do_not_run(self) -> None:
@@ -312,8 +284,8 @@ class TestErrorsInsideAStream:
 
 class TestTheRequest:
     def test_has_instructions_apart_and_a_token_limit(self) -> None:
-        payload = render_request(asking(system("One."), user("Hi"), system("Two.")), OFFICIAL)
-        assert payload["system"] == "One.\n\nTwo."
+        payload = body_of(system("One."), user("Hi"), system("Two."))
+        assert payload["system"] == [text_block("One.\n\nTwo.")]
         assert payload["messages"] == [{"role": "user", "content": [text_block("Hi")]}]
         assert payload["max_tokens"] == 16_000
         assert "tools" not in payload
@@ -325,7 +297,10 @@ class TestTheRequest:
             ("claude-3-haiku-20240307", {}, 4096),
             ("claude-3-5-haiku-latest", {}, 8192),
             ("claude-sonnet-5", {"max_tokens": 7}, 7),
-            ("claude-sonnet-5", {"thinking": {"type": "enabled", "budget_tokens": 2000}}, 18_000),
+            ("claude-sonnet-5", {}, 32_000),
+            ("claude-sonnet-4-5", {}, 16_000),
+            ("claude-sonnet-4-5", {"thinking": {"type": "enabled", "budget_tokens": 2000}}, 18_000),
+            ("claude-opus-4-1", {"thinking": {"type": "enabled", "budget_tokens": 20_000}}, 32_000),
         ],
     )
     def test_asks_no_more_tokens_than_the_model_has(self, model: str, options: dict[str, Any], limit: int) -> None:
@@ -377,7 +352,7 @@ class TestTheRequest:
         assert rendered(user("Hi"), assistant("{ \n"))[1]["content"] == [text_block("{")]
 
     def test_keeps_the_tools_but_forbids_their_use(self) -> None:
-        payload = render_request(asking(tools=(WEATHER,), tool_choice="none"), OFFICIAL)
+        payload = body_of(tools=(WEATHER,), tool_choice="none")
         assert payload["tool_choice"] == {"type": "none"}
         assert payload["tools"] == [
             {"name": "weather", "description": WEATHER.description, "input_schema": WEATHER.parameters}
@@ -391,7 +366,7 @@ class TestTheRequest:
 
     def test_translates_options(self) -> None:
         options = {"stop": ["x"], "temperature": 0.5, "parallel_tool_calls": False}
-        payload = render_request(asking(tools=(WEATHER,), tool_choice="required", options=options), OFFICIAL)
+        payload = body_of(tools=(WEATHER,), tool_choice="required", options=options)
         assert payload["stop_sequences"] == ["x"]
         assert payload["temperature"] == 0.5
         assert payload["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
@@ -412,6 +387,20 @@ class TestOverHttp:
         assert seen.headers["anthropic-version"]
         assert seen.headers["accept-encoding"] == "identity"
         assert seen.body["stream"] is True
+
+    def test_a_client_of_the_apps_own_is_asked_for_on_each_call(self) -> None:
+        with WireServer.playing(anthropic_start() + said("Hi") + anthropic_end()) as server:
+            made: list[anthropic.Anthropic] = []
+
+            def make() -> anthropic.Anthropic:
+                made.append(anthropic.Anthropic(auth_token=f"token-{len(made)}", base_url=server.url))
+                return made[-1]
+
+            adapter = Anthropic(settings("anthropic", client=make))
+            assert [Heard(adapter.stream(asking())).text for _ in range(2)] == ["Hi", "Hi"]
+        assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-0", "Bearer token-1"]
+        for client in made:
+            client.close()
 
     @pytest.mark.parametrize(
         ("status", "type_", "kind"),

@@ -12,6 +12,7 @@ import pytest
 from flask_instruct.adapters.openai_chat import OpenAIChat
 from flask_instruct.adapters.openai_chat import parse_events
 from flask_instruct.adapters.openai_chat import render_request
+from flask_instruct.adapters.profiles import OPENAI
 from flask_instruct.adapters.sse import read_events
 from flask_instruct.errors import ProviderError
 from flask_instruct.events import Finish
@@ -21,6 +22,7 @@ from flask_instruct.messages import ModelRequest
 from flask_instruct.messages import Reasoning
 from flask_instruct.messages import ToolCall
 from flask_instruct.messages import ToolResult
+from flask_instruct.messages import ToolSpec
 from tests import recordings
 from tests.support import wait_for
 from tests.wire import Reply
@@ -39,7 +41,7 @@ from .hearing import settings
 from .hearing import system
 from .hearing import user
 
-OFFICIAL = settings("openai")
+OFFICIAL = settings("openai", quirks=OPENAI)
 COMPATIBLE = settings("ollama", "http://localhost:11434/v1")
 
 
@@ -189,6 +191,19 @@ class TestToolCallFragments:
         assert call.id not in ("call_0", "")
         assert call.opaque == {"provider_id": sent or ""}
 
+    def test_are_marked_with_their_provider_and_named_as_the_app_names_its_tools(self) -> None:
+        tool = ToolSpec("wetter heute", "", {"type": "object", "properties": {}})
+        heard = hear_calls(fragment(index=0, id="a", name="wetter_heute"), request=asking(tools=(tool,)))
+        (call,) = heard.message.calls
+        assert (call.name, call.provider) == ("wetter heute", "openai")
+        assert heard.shown_calls == {"a": ("wetter heute", "")}
+
+    def test_with_a_signature_in_their_id_get_a_short_one_and_keep_it(self) -> None:
+        sent = "call_1__thought__" + "A+b/" * 500
+        (call,) = hear_calls(fragment(index=0, id=sent, name="add"), fragment(index=0, id=sent)).message.calls
+        assert call.id.replace("_", "").isalnum()
+        assert (len(call.id), call.opaque) == (29, {"provider_id": sent})
+
     def test_keep_what_a_gateway_wants_back_with_them(self) -> None:
         signature = {"google": {"thought_signature": "abc"}}
         heard = hear_calls(fragment(index=0, id="a", name="add", arguments="{}", extra_content=signature))
@@ -202,6 +217,29 @@ class TestTheEnd:
         assert heard.message.calls == ()
         assert heard.finish.reason == ("other" if reason.startswith("insufficient") else reason)
         assert heard.finish.raw == reason
+
+    @pytest.mark.parametrize(
+        ("raw", "reason"),
+        [
+            ("function_call", "other"),
+            ("content_filter: PROHIBITED_CONTENT", "content_filter"),
+            ("function_call_filter: MALFORMED_FUNCTION_CALL", "malformed"),
+            ("model_length", "length"),
+            ("error", "error"),
+            ("STOP", "other"),
+        ],
+    )
+    def test_has_a_closed_reason_for_every_word(self, raw: str, reason: str) -> None:
+        old = {"function_call": {"name": "add", "arguments": "{}"}}
+        heard = hear(openai_chunk({"content": "Hi", **old}), openai_chunk({}, raw), DONE)
+        assert (heard.finish.reason, heard.finish.raw, heard.message.text) == (reason, raw, "Hi")
+        assert heard.message.calls == ()
+
+    def test_without_calls_keeps_no_reasoning_that_led_to_one(self) -> None:
+        """openai-agents#3207: a call and its reasoning go together."""
+        call = openai_chunk({"tool_calls": [fragment(index=0, id="a", name="add", arguments="{}")]})
+        heard = hear(openai_chunk({"reasoning_content": "Hm."}), call, openai_chunk({}, "length"), DONE)
+        assert (heard.reasoning, heard.message.parts) == ("Hm.", ())
 
     def test_runs_calls_after_stop(self) -> None:
         heard = hear_calls(fragment(index=0, id="a", name="add", arguments="{}"), finish="stop")
@@ -325,12 +363,14 @@ class TestStrangeChunks:
         content = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": "Hi"}]
         heard = hear(openai_chunk({"content": content}), openai_chunk({}, "stop"), DONE)
         assert (heard.text, heard.reasoning) == ("Hi", "Hm.")
+        assert heard.message.parts[0] == Reasoning("Hm.", "openai", {"content": content[:1]})
 
 
 class TestErrorsInsideAStream:
     @pytest.mark.parametrize(
         ("data", "kind", "said"),
         [
+            ({"object": "error", "message": "Bad", "type": "invalid_request_error"}, "bad_request", "Bad"),
             ({"error": {"message": "Slow down", "code": "rate_limit_exceeded"}}, "rate_limited", "Slow down"),
             ({"error": {"message": "Busy", "code": 502}}, "server", "Busy"),
             ({"error": {"message": "Too many", "code": "429"}}, "rate_limited", "Too many"),
@@ -406,7 +446,7 @@ class TestTheRequest:
         assert not {"tools", "tool_choice", "parallel_tool_calls"} & payload.keys()
 
     def test_keeps_the_tools_but_forbids_their_use(self) -> None:
-        payload = render_request(asking(tools=(WEATHER,), tool_choice="none"), OFFICIAL)
+        payload = render_request(asking(tools=(WEATHER,), tool_choice="none"), COMPATIBLE)
         assert payload["tool_choice"] == "none"
         assert payload["tools"] == [
             {
@@ -429,7 +469,7 @@ class TestTheRequest:
         messages = rendered(user("Hi"), assistant(thought, foreign, ToolCall("a", "add")), assistant(thought, "Hi"))
         assert messages[1]["reasoning_content"] == "Hm."
         assert "signature" not in messages[1]
-        assert messages[2] == {"role": "assistant", "content": "Hi"}
+        assert messages[3] == {"role": "assistant", "content": "Hi"}
 
 
 class TestOverHttp:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flask_instruct.adapters import registry
 from flask_instruct.adapters.anthropic import Anthropic
+from flask_instruct.adapters.base import Model
+from flask_instruct.adapters.base import ProviderSettings
 from flask_instruct.adapters.openai_chat import OpenAIChat
 from flask_instruct.adapters.openai_responses import OpenAIResponses
+from flask_instruct.adapters.profiles import BUILT_IN
+from flask_instruct.adapters.profiles import OPENAI
+from flask_instruct.adapters.profiles import STRANGER
+from flask_instruct.adapters.registry import NO_KEY
+from flask_instruct.adapters.registry import models_of
 from flask_instruct.adapters.registry import preferred
 from flask_instruct.adapters.registry import preferred_reason
 from flask_instruct.adapters.registry import resolve
@@ -23,8 +31,9 @@ from flask_instruct.errors import ConfigurationError
 
 @pytest.fixture(autouse=True)
 def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
+    for provider in BUILT_IN.values():
+        for name in (*provider.key_variables, provider.url_variable):
+            monkeypatch.delenv(name or "", raising=False)
     monkeypatch.delenv("INSTRUCT_DEFAULT_MODEL", raising=False)
     monkeypatch.delenv("INSTRUCT_PROVIDERS", raising=False)
 
@@ -164,3 +173,194 @@ def test_only_a_used_sdk_is_imported() -> None:
         "assert 'openai' in sys.modules and 'anthropic' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"OPENAI_API_KEY": "sk-1", "PATH": ""}, timeout=60)
+
+
+def spoken(found: Model) -> tuple[type, ProviderSettings]:
+    """The adapter of a model, and the settings that it speaks with."""
+    settings: ProviderSettings = found.adapter.settings  # type: ignore[attr-defined]
+    return type(found.adapter), settings
+
+
+class TestCompatibleServers:
+    @pytest.mark.parametrize(
+        "name", [name for name, provider in BUILT_IN.items() if provider.protocol == "openai_chat"]
+    )
+    def test_need_no_more_than_a_key(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        for variable in BUILT_IN[name].key_variables:
+            monkeypatch.setenv(variable, "sk-1")
+        if BUILT_IN[name].url_needed:
+            monkeypatch.setenv(str(BUILT_IN[name].url_variable), "https://us.openai.azure.com")
+        kind, settings = spoken(resolve(f"{name}:org/model:1b", Config()))
+        assert kind is OpenAIChat
+        assert (settings.name, settings.quirks) == (name, BUILT_IN[name].quirks)
+        assert str(settings.base_url).startswith("http")
+
+    @pytest.mark.parametrize("name", ["ollama", "vllm", "llama.cpp"])
+    def test_of_ones_own_need_no_key(self, name: str) -> None:
+        _, settings = spoken(resolve(f"{name}:m", Config()))
+        assert settings.api_key == NO_KEY
+
+    @pytest.mark.parametrize(
+        ("alias", "name"), [("gemini", "google"), ("llama.cpp", "llamacpp"), ("azure-openai", "azure"), ("grok", "xai")]
+    )
+    def test_have_other_names(self, monkeypatch: pytest.MonkeyPatch, alias: str, name: str) -> None:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://us.openai.azure.com")
+        for variable in BUILT_IN[name].key_variables:
+            monkeypatch.setenv(variable, "sk-1")
+        found = resolve(f"{alias}:m", Config())
+        assert (found.provider, found.label) == (name, f"{name}:m")
+
+    def test_take_the_first_key_that_is_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GOOGLE_API_KEY", "second")
+        assert spoken(resolve("google-openai:m", Config()))[1].api_key == "second"
+        monkeypatch.setenv("GEMINI_API_KEY", "first")
+        assert spoken(resolve("google-openai:m", Config()))[1].api_key == "first"
+
+    @pytest.mark.parametrize(
+        ("provider", "given", "address"),
+        [
+            ("azure", "https://us.openai.azure.com/", "https://us.openai.azure.com/openai/v1"),
+            ("azure", "https://us.openai.azure.com/openai/v1/", "https://us.openai.azure.com/openai/v1/"),
+            ("ollama", "http://gpu:11434", "http://gpu:11434/v1"),
+            ("ollama", "http://gpu/ollama/v1", "http://gpu/ollama/v1"),
+            ("vllm", "http://gpu:8000/", "http://gpu:8000/v1"),
+        ],
+    )
+    def test_may_be_named_by_their_bare_address(
+        self, monkeypatch: pytest.MonkeyPatch, provider: str, given: str, address: str
+    ) -> None:
+        monkeypatch.setenv("AZURE_OPENAI_API_KEY", "sk-1")
+        monkeypatch.setenv(str(BUILT_IN[provider].url_variable), given)
+        assert spoken(resolve(f"{provider}:m", Config()))[1].base_url == address
+
+
+class TestWhatStandsAtAnAddress:
+    @pytest.mark.parametrize(
+        ("address", "adapter", "quirks"),
+        [
+            ("https://api.openai.com/v1", OpenAIResponses, BUILT_IN["openai"].quirks),
+            ("https://eu.api.openai.com/v1", OpenAIResponses, BUILT_IN["openai"].quirks),
+            ("https://api.openai.com.evil.example/v1", OpenAIChat, STRANGER),
+            ("http://127.0.0.1:1/v1", OpenAIChat, STRANGER),
+            ("https://api.mistral.ai/v1", OpenAIChat, BUILT_IN["mistral"].quirks),
+            ("https://us.openai.azure.com/openai/v1", OpenAIChat, BUILT_IN["azure"].quirks),
+            ("http://localhost:11434/v1", OpenAIChat, BUILT_IN["ollama"].quirks),
+            ("http://localhost:8000/v1", OpenAIChat, STRANGER),
+        ],
+    )
+    def test_says_how_openai_is_spoken_to(
+        self, monkeypatch: pytest.MonkeyPatch, address: str, adapter: type, quirks: Any
+    ) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+        kind, settings = spoken(resolve("openai:m", Config()))
+        assert (kind, settings.quirks) == (adapter, quirks)
+
+    def test_says_what_an_own_provider_does(self) -> None:
+        config = with_providers(
+            near={"protocol": "openai_chat", "base_url": "http://near/v1"},
+            fast={"protocol": "openai_chat", "base_url": "https://api.groq.com/openai/v1", "api_key": "gsk-1"},
+            own={"protocol": "openai_chat", "api_key": "sk-1"},
+        )
+        quirks = [spoken(resolve(f"{name}:m", config))[1].quirks for name in ("near", "fast", "own")]
+        assert quirks == [STRANGER, BUILT_IN["groq"].quirks, OPENAI]
+
+    def test_counts_for_a_ready_client_too(self) -> None:
+        near = SimpleNamespace(base_url="http://near/v1/")
+        here = SimpleNamespace(base_url="https://api.openai.com/v1/")
+        kinds = [spoken(resolve("openai:m", with_providers(openai={"client": client})))[0] for client in (near, here)]
+        assert kinds == [OpenAIChat, OpenAIResponses]
+
+
+class TestOwnSettings:
+    def test_may_start_from_a_profile(self) -> None:
+        config = with_providers(
+            eu={"profile": "groq", "base_url": "https://eu.example/v1", "api_key": "k", "context_window": 9}
+        )
+        found = resolve("eu:m", config)
+        kind, settings = spoken(found)
+        assert (kind, settings.quirks, settings.name) == (OpenAIChat, BUILT_IN["groq"].quirks, "eu")
+        assert found.window == 9
+
+    def test_may_choose_the_older_protocol_for_openai(self) -> None:
+        config = with_providers(openai={"protocol": "openai_chat", "api_key": "sk-1"})
+        kind, settings = spoken(resolve("gpt-5.4", config))
+        assert (kind, settings.quirks) == (OpenAIChat, OPENAI)
+
+    def test_beside_an_address_of_the_environment_count_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OLLAMA_BASE_URL", "http://elsewhere/v1")
+        config = with_providers(ollama={"base_url": "http://here/v1"})
+        assert spoken(resolve("ollama:m", config))[1].base_url == "http://here/v1"
+
+    def test_with_a_client_need_no_key_and_no_address(self) -> None:
+        client = object()
+        _, settings = spoken(resolve("azure:m", with_providers(azure={"client": client})))
+        assert settings.client is client
+
+    @pytest.mark.parametrize(
+        ("setting", "said"),
+        [
+            ({"protocol": "openai_chat", "url": "x"}, "unknown setting 'url'"),
+            ({"profile": "nobody"}, "unknown profile 'nobody'"),
+            ({"protocol": "telepathy"}, "needs a protocol"),
+            ({"profile": "groq", "api_key": "k", "base_url": "near"}, "http://"),
+            ({"profile": "groq"}, "GROQ_API_KEY"),
+        ],
+    )
+    def test_that_are_wrong_are_named(self, setting: dict[str, Any], said: str) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            resolve("near:m", with_providers(near=setting))
+        assert said in str(caught.value)
+
+    def test_are_listed_for_a_name_that_is_unknown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XAI_API_KEY", "xai-1")
+        with pytest.raises(ConfigurationError, match=r"Set up here: near, xai\.$"):
+            resolve("mystery:m", with_providers(near={"protocol": "anthropic"}))
+        with pytest.raises(ConfigurationError, match=r"Set up here: near, xai\.$"):
+            resolve("mystery", with_providers(near={"protocol": "anthropic"}))
+
+
+class TestTheAppsRuleForKeys:
+    def asked(self, given: Any, **openai: Any) -> ProviderSettings:
+        return spoken(resolve("openai:m", with_providers(openai={"api_key": "sk-site", **openai}), lambda name: given))[
+            1
+        ]
+
+    def test_is_asked_by_the_providers_name(self) -> None:
+        asked: list[str] = []
+        resolve("grok:m", with_providers(xai={"api_key": "x"}), asked.append)
+        assert asked == ["xai"]
+
+    def test_may_give_a_key(self) -> None:
+        assert self.asked("sk-tenant").api_key == "sk-tenant"
+
+    def test_may_give_several_settings(self) -> None:
+        given = self.asked({"api_key": "sk-tenant", "base_url": "http://tenant/v1", "headers": {"x-tenant": "7"}})
+        assert (given.api_key, given.base_url, given.headers) == ("sk-tenant", "http://tenant/v1", (("x-tenant", "7"),))
+
+    def test_may_give_a_client(self) -> None:
+        client = SimpleNamespace(base_url="http://tenant/v1")
+        assert self.asked(client).client is client
+
+    def test_may_give_nothing(self) -> None:
+        assert self.asked(None).api_key == "sk-site"
+
+    @pytest.mark.parametrize("given", ["sk-tenant", {"api_key": "sk-tenant"}])
+    def test_counts_more_than_the_sites_own_client(self, given: Any) -> None:
+        settings = self.asked(given, client=SimpleNamespace(base_url="http://site/v1"))
+        assert (settings.api_key, settings.client) == ("sk-tenant", None)
+
+    @pytest.mark.parametrize("given", ["", "  ", {"api_key": ""}, {"api_key": None}])
+    def test_never_falls_back_to_the_sites_key_for_an_empty_one(self, given: Any) -> None:
+        with pytest.raises(ConfigurationError, match="empty key"):
+            self.asked(given)
+
+    def test_may_give_no_other_setting(self) -> None:
+        with pytest.raises(ConfigurationError, match="'model'"):
+            self.asked({"model": "m"})
+
+
+def test_several_models_are_read_in_their_order() -> None:
+    assert models_of("a:x, b:y,") == ("a:x", "b:y")
+    assert models_of(["a:x", "b:y,c:z"]) == ("a:x", "b:y", "c:z")
+    assert models_of(None) == ()

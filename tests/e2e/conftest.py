@@ -194,7 +194,7 @@ def make_studio(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Studio]:
     """Make a studio over a fresh database, with nothing started yet: ``make_studio("postgresql")`` for that one."""
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "INSTRUCT_DEFAULT_MODEL"):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "INSTRUCT_DEFAULT_MODEL"):
         monkeypatch.delenv(name, raising=False)
 
     def make_studio(kind: str = "sqlite") -> Studio:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 
@@ -171,7 +172,7 @@ def test_redis_killed_in_the_middle_and_back_with_nothing(studio: Studio, new_pa
 
 def test_a_failed_run_says_why_and_goes_on_when_retried(studio: Studio, new_page: NewPage) -> None:
     studio.start_web(server="flask")
-    studio.start_worker()
+    studio.start_worker(INSTRUCT_RETRIES="0")
     page = studio.open(new_page(), "Mina", studio.key_of(LAB_REPORT))
     ask(page, "Show me an overloaded AI service")
     retry = page.get_by_role("button", name="Retry")
@@ -188,6 +189,21 @@ def test_a_failed_run_says_why_and_goes_on_when_retried(studio: Studio, new_page
         retry.click()
         wait_for(lambda: studio.statuses()[-1] != "failed", message="the retry to be taken")
     wait_for_status(page, DONE)
+    assert_converged(page, new_page, studio)
+
+
+def test_g9_a_failed_model_call_is_made_again_with_a_countdown_on_the_page(studio: Studio, new_page: NewPage) -> None:
+    studio.start_web()
+    studio.start_worker()
+    page = studio.open(new_page(), "Mina", studio.key_of(LAB_REPORT))
+    ask(page, "Show me an overloaded AI service")
+    run = page.locator(".instruct-run").last
+    expect(run.locator(".instruct-status__text")).to_have_text("The AI service is overloaded. Trying again")
+    expect(run.locator("time[data-instruct-until]")).to_have_text(re.compile(r"^in [0-9]+ s$"))
+    # What was said before the failure is taken back, here and for whoever opens the page now.
+    expect(run).not_to_contain_text("There are several things")
+    wait_for_status(page, DONE)
+    expect(run).to_contain_text("Now the service answers.")
     assert_converged(page, new_page, studio)
 
 

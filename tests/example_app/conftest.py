@@ -53,7 +53,14 @@ def make_app(
     sqlite_url: str, redis_url: str, key_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Flask]]:
     """Make studios as ``make_app(KEY=value, …)``, with no provider's key in the environment."""
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "INSTRUCT_DEFAULT_MODEL", "DATABASE_URL"):
+    for name in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "INSTRUCT_DEFAULT_MODEL",
+        "DATABASE_URL",
+    ):
         monkeypatch.delenv(name, raising=False)
     made: list[Flask] = []
 
@@ -65,6 +72,7 @@ def make_app(
             "INSTRUCT_REDIS_URL": redis_url,
             "INSTRUCT_KEY_PREFIX": key_prefix,
             "INSTRUCT_QUEUE": key_prefix,
+            "INSTRUCT_RETRIES": 0,
         }
         made.append(create_app({**defaults, **config}))
         return made[-1]

@@ -37,6 +37,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, redis_url: str, key_prefix: str, d
         "INSTRUCT_QUEUE": key_prefix,
         "INSTRUCT_LEASE": "2",
         "INSTRUCT_SWEEP_INTERVAL": "0.3",
+        "INSTRUCT_RETRIES": "0",
     }
     for key, value in settings.items():
         monkeypatch.setenv(key, value)

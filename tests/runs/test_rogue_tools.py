@@ -14,10 +14,12 @@ from sqlalchemy.orm import Mapped
 from sqlalchemy.orm import mapped_column
 
 from flask_instruct import ai_tool
+from flask_instruct.adapters.base import Model as Found
 from flask_instruct.events import Event
 from flask_instruct.events import Finish
 from flask_instruct.messages import Message
 from flask_instruct.messages import ModelRequest
+from flask_instruct.messages import Text
 from flask_instruct.messages import ToolCall
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Outbox
@@ -140,7 +142,7 @@ class Model:
         number = sum(message.role == "assistant" for message in request.messages)
         self.heard = list(request.messages)
         calls = self.turns[number] if number < len(self.turns) else []
-        yield Finish("tool_calls" if calls else "stop", self.raw, Message("assistant", tuple(calls)))
+        yield Finish("tool_calls" if calls else "stop", self.raw, Message("assistant", (Text("So."), *calls)))
 
 
 @pytest.fixture
@@ -150,7 +152,7 @@ def let(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Let:
     def let(model: Model | str, arguments: str = "{}") -> Run:
         if isinstance(model, str):
             model = Model([ToolCall("call_1", model, arguments), ToolCall("call_2", "write", '{"text": "after"}')])
-        monkeypatch.setattr("flask_instruct.orchestrator.resolve", lambda name, config: (model, "model"))
+        monkeypatch.setattr("flask_instruct.talk.resolve", lambda *_: Found(model, "model", "model"))
         run = instruct.generate_for(Rogue(db.session.scalars(sa.select(Notebook)).one()), user_prompt="Go.")
         db.session.refresh(run)
         db.session.expunge(run)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from flask import Flask
 
+from flask_instruct.adapters.scripted import Fail
 from flask_instruct.adapters.scripted import Say
+from flask_instruct.adapters.scripted import Turn
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.adapters.scripted import register_script
 from flask_instruct.prompt import ModelRequest
@@ -18,6 +21,8 @@ from flask_instruct.runs.history import transcript
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Run
+from flask_instruct.runs.models import now
+from flask_instruct.runs.steps import Steps
 from flask_instruct.runs.unit import ledger_engine
 
 from .conftest import notes
@@ -151,3 +156,76 @@ def test_a_missing_model_says_what_to_set(app: Flask, monkeypatch: pytest.Monkey
     ended = reread(run)
     assert ended.error_class == "configuration"
     assert "OPENAI_API_KEY" in (ended.error_technical or "")
+
+
+@pytest.fixture
+def moody(app: Flask, monkeypatch: pytest.MonkeyPatch, carry_out: CarryOut) -> Callable[..., Run]:
+    """Carry out a run whose model does one thing after another; ``seen`` hears how the run stood in each wait."""
+    state = app.extensions["instruct"]
+    monkeypatch.setattr(state, "config", replace(state.config, retries=2))
+
+    def moody(*tries: Turn, seen: list[tuple[str, str | None]] | None = None) -> Run:
+        coming = iter(tries)
+        register_script("moody", lambda request: next(coming))
+
+        def wait(steps: Steps, seconds: float) -> None:
+            run = db.session.get_one(Run, steps.run_id)
+            assert (run.retry_at is not None) == (run.status == "retrying")
+            (seen if seen is not None else []).append((run.status, run.retry_reason))
+            db.session.remove()
+
+        monkeypatch.setattr(Steps, "wait", wait)
+        return carry_out(script="moody")
+
+    return moody
+
+
+def test_g9_a_model_call_that_failed_is_made_again_and_its_answer_taken_back(moody: Callable[..., Run]) -> None:
+    seen: list[tuple[str, str | None]] = []
+    run = moody([Say("Well, "), Fail("overloaded", "busy")], [Say("Here it is.")], seen=seen)
+    assert seen == [("retrying", "overloaded")]
+    assert (run.status, run.retry_at) == ("succeeded", None)
+    assert [message.text for message in run.messages] == ["Here it is."]
+    calls = list(db.session.scalars(sa.select(ModelCall).order_by(ModelCall.created_at)))
+    assert [(call.try_number, call.error_class) for call in calls] == [(1, "provider_overloaded"), (2, None)]
+    assert [call.message_id for call in calls] == [None, run.messages[0].id]
+
+
+def test_g9_tools_that_ran_do_not_run_again_when_a_later_model_call_fails(moody: Callable[..., Run]) -> None:
+    """The user's words and the finished round stand once in the history (openai-agents#3857)."""
+    run = moody([Use("write", text="a")], [Say("Well"), Fail("cut")], [Fail("server")], [Say("Done.")])
+    assert (run.status, notes()) == ("succeeded", ["a", "finished: stop"])
+    assert [message.role for message in transcript(run)] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_g9_a_lasting_failure_ends_the_run_at_once_with_both_texts(moody: Callable[..., Run]) -> None:
+    run = moody([Fail("bad_request", "tools.3.name: too long")], [Say("Never said.")])
+    assert (run.status, run.error_class) == ("failed", "provider_bad_request")
+    assert run.error_safe == "The AI service could not read this request."
+    assert "tools.3.name" in (run.error_technical or "")
+
+
+def test_a_handler_that_heard_text_and_cannot_take_it_back_is_spared_a_second_beginning(
+    moody: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(NoteKeeper, "handle_ai_text_chunk", lambda self, content: heard.append(content))
+    run = moody([Say("Well, " * 300), Fail("overloaded")], [Say("Here it is.")])
+    assert (run.status, run.error_class) == ("failed", "provider_overloaded")
+    monkeypatch.setattr(NoteKeeper, "handle_ai_text_discarded", lambda self: heard.clear(), raising=False)
+    run = moody([Say("Well, " * 300), Fail("overloaded")], [Say("Here it is.")])
+    assert (run.status, "".join(heard)) == ("succeeded", "Here it is.")
+
+
+def test_a_call_that_dies_with_its_worker_is_in_the_ledger_too(ask: Ask, app: Flask) -> None:
+    run = ask("talk")
+    db.session.add(ModelCall(run_id=run.id, provider="scripted", model="talk", attempt=1))
+    db.session.execute(
+        sa.update(Run)
+        .where(Run.id == run.id)
+        .values(status="running", attempt=1, lease_until=now() - timedelta(hours=1))
+    )
+    db.session.commit()
+    generate(run.id)
+    calls = list(db.session.scalars(sa.select(ModelCall).order_by(ModelCall.created_at)))
+    assert [(call.attempt, call.error_class) for call in calls] == [(1, "interrupted"), (2, None)]

@@ -133,6 +133,12 @@ function tick() {
     const seconds = Math.max(0, Math.floor((Date.now() + skew - since) / 1000));
     if (Number.isFinite(seconds)) say(time, duration(seconds));
   }
+  for (const time of document.querySelectorAll("time[data-instruct-until]")) {
+    const until = Date.parse(time.getAttribute("datetime") ?? "");
+    const seconds = Math.max(0, Math.ceil((until - Date.now() - skew) / 1000));
+    const pattern = time.getAttribute("data-instruct-until") ?? "{}";
+    if (Number.isFinite(seconds)) say(time, pattern.replace("{}", duration(seconds)));
+  }
   tellTheTime(document);
 }
 

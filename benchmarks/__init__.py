@@ -1,0 +1,1 @@
+"""Measurements of what the package costs beside others, run by hand: ``python -m benchmarks wire``."""

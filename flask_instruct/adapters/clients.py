@@ -1,0 +1,72 @@
+"""The clients of one SDK: the app's own where it gave one, else one a process and settings, the latest used kept."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Any
+
+from .base import ProviderSettings
+
+Client = Any
+"""A client of ``openai``, ``anthropic`` or ``google.genai``."""
+
+MOST_CLIENTS = 64
+"""Keys of tenants come and go; each client holds connections."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    """What one process has made."""
+
+    pid: int = field(default_factory=os.getpid)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    clients: OrderedDict[ProviderSettings, Client] = field(default_factory=OrderedDict)
+
+
+class Clients:
+    """Makes clients when they are first used.
+
+    A forked child makes its own; the parent's stay referenced, so that their sockets are not closed under it. A
+    client that is no longer kept closes itself as soon as the last stream that holds it is gone.
+    """
+
+    def __init__(self, make: Callable[[ProviderSettings], Client], most: int = MOST_CLIENTS) -> None:
+        self._make = make
+        self._most = most
+        self._pool = _Pool()
+        self._inherited: list[_Pool] = []
+
+    def get(self, settings: ProviderSettings) -> Client:
+        """Return the client for these settings; one that the app gave, or gives by a function, is never kept here."""
+        if settings.client is not None:
+            return settings.client() if callable(settings.client) else settings.client
+        pool = self._own()
+        with pool.lock:
+            if settings not in pool.clients:
+                pool.clients[settings] = self._make(settings)
+            pool.clients.move_to_end(settings)
+            while len(pool.clients) > self._most:
+                pool.clients.popitem(last=False)
+            return pool.clients[settings]
+
+    def close(self) -> None:
+        """Close the clients of this process and forget them."""
+        pool = self._own()
+        with pool.lock:
+            clients = list(pool.clients.values())
+            pool.clients.clear()
+        for client in clients:
+            client.close()
+
+    def _own(self) -> _Pool:
+        pool = self._pool
+        if pool.pid != os.getpid():
+            # Its lock may have been held by a thread that did not come along.
+            self._inherited.append(pool)
+            pool = self._pool = _Pool()
+        return pool

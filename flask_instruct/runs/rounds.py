@@ -1,0 +1,238 @@
+"""The model's turn in the ledger: its row grows while text streams in, is finished with its calls, or taken back when
+the model call failed; each physical call has a row of its own from the moment it leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ..errors import RecordGone
+from ..events import Event
+from ..events import Finish
+from ..events import RetryScheduled
+from ..events import RoundStarted
+from ..events import TextDelta
+from ..events import Usage
+from ..handlers import AiResponseHandler
+from ..handlers import locate
+from ..orchestrator import takes_text_back
+from ..prices import cost
+from .models import Message
+from .models import ModelCall
+from .models import Run
+from .models import ToolCall
+from .models import now
+from .models import storable
+from .notices import Notices
+from .steps import Steps
+from .unit import Unit
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+logger = logging.getLogger("flask_instruct")
+
+KEPT = frozenset({"stop", "tool_calls", "pause"})
+"""Finish reasons after which the model's turn belongs to the history; any other is shown but not replayed."""
+
+
+class Rounds:
+    """The turns of one attempt at one run, one after the other."""
+
+    def __init__(self, state: State, steps: Steps, notices: Notices, gid: str) -> None:
+        self._state = state
+        self._steps = steps
+        self._notices = notices
+        self._gid = gid
+        self._usage: Usage | None = None
+        self._base_url: str | None = None
+        self._began = 0.0
+        self._model_call_id: str | None = None
+        self._message_id: str | None = None
+        self._shown = 0
+        self._buffer = ""
+        self._flushed_at = 0.0
+        self._hears_text = False
+        self._takes_back = True
+        self._heard_text = False
+
+    def attach(self, handler: AiResponseHandler) -> None:
+        """Learn what the handler wants to hear; it is located afresh for every step that needs it."""
+        self._hears_text = type(handler).handle_ai_text_chunk is not AiResponseHandler.handle_ai_text_chunk
+        self._takes_back = takes_text_back(handler)
+
+    def started(self, event: RoundStarted) -> None:
+        """Write down that a model call leaves, before it does: one that dies with its worker was made too."""
+        self._steps.check_deadline()
+        self._began = time.monotonic()
+        self._base_url = event.base_url
+        self._usage = None
+        self._message_id = None
+        self._shown = 0
+        self._buffer = ""
+        with self._steps.step() as (unit, run):
+            row = ModelCall(
+                run_id=run.id,
+                provider=event.provider,
+                model=event.model,
+                attempt=self._steps.attempt,
+                try_number=event.attempt,
+            )
+            unit.ledger.add(row)
+            if run.status == "retrying":
+                run.status, run.retry_at = "running", None
+                unit.ledger.flush()
+                self._notices.tell(unit, "run_changed", run)
+            unit.ledger.flush()
+            self._model_call_id = row.id
+
+    def streamed(self, event: Event) -> None:
+        """Gather a piece of the answer, and send what has gathered when it is time."""
+        if isinstance(event, TextDelta):
+            self._buffer += event.text
+        waited = time.monotonic() - self._flushed_at
+        config = self._state.config
+        if self._buffer and (waited >= config.text_interval or len(self._buffer) >= config.text_bytes):
+            self._flush()
+        elif waited >= config.lease / 3:
+            self._steps.check_deadline()
+
+    def counted(self, usage: Usage) -> None:
+        """Remember what the provider counted; the last word counts."""
+        self._usage = usage
+
+    def finished(self, finish: Finish) -> None:
+        """Write the whole turn, its calls waiting; a call that the provider rejected is answered at once."""
+        self._flush()
+        self._heard_text = False
+        with self._steps.step() as (unit, run):
+            message = self._open_message(unit, run)
+            message.state = "complete" if finish.reason in KEPT else "cut"
+            message.text = finish.message.text
+            message.parts = finish.message.to_json()
+            message.finish_reason = finish.reason
+            message.finish_raw = finish.raw
+            self._add_calls(unit, message, finish)
+            self.close_model_call(unit, None)
+            unit.ledger.flush()
+            self._notices.tell(unit, "message_finished", run, message)
+            for call in message.calls:
+                self._notices.tell(unit, "call_changed", run, call)
+
+    def may_discard(self) -> bool:
+        """Whether what was shown of the answer can be taken back: the page can, a handler must have said so."""
+        return not self._heard_text or self._takes_back
+
+    def discarded(self, event: RetryScheduled) -> None:
+        """Take the answer back and say when the next try comes."""
+        self._buffer = ""
+        with self._steps.step() as (unit, run):
+            self.close_model_call(unit, f"provider_{event.reason}")
+            self._discard_message(unit, run)
+            run.status = "retrying"
+            run.retry_at = now() + timedelta(seconds=event.delay)
+            run.retry_reason = event.reason
+            unit.ledger.flush()
+            self._notices.tell(unit, "run_changed", run)
+        if self._heard_text:
+            self._heard_text = False
+            self._call_back(lambda handler: handler.handle_ai_text_discarded())
+
+    def cut_off(self, unit: Unit, run: Run, error_class: str | None) -> None:
+        """Close what is open of a turn as the run ends in it: shown text stays, marked as cut."""
+        self._buffer = ""
+        self.close_model_call(unit, error_class)
+        for message in run.messages:
+            if message.state == "streaming":
+                message.state = "cut"
+                self._notices.tell(unit, "message_finished", run, message)
+
+    def close_model_call(self, unit: Unit, error: str | None) -> None:
+        """Complete the row of the physical call that is under way, when one is."""
+        if self._model_call_id is None:
+            return
+        row = unit.ledger.get(ModelCall, self._model_call_id)
+        assert row is not None
+        self._model_call_id = None
+        usage = self._usage or Usage()
+        row.message_id = None if error else self._message_id
+        row.input_tokens, row.output_tokens = usage.input_tokens, usage.output_tokens
+        row.cache_read_tokens, row.cache_write_tokens = usage.cache_read_tokens, usage.cache_write_tokens
+        row.reasoning_tokens = usage.reasoning_tokens
+        row.cost = cost(row.provider or "", row.model, usage, base_url=self._base_url)
+        row.seconds = time.monotonic() - self._began
+        row.error_class = error
+
+    def _flush(self) -> None:
+        piece, self._buffer = shown_text(self._buffer), ""
+        self._flushed_at = time.monotonic()
+        if not piece:
+            return
+        self._steps.check_deadline()
+        offset = self._shown
+        with self._steps.step() as (unit, run):
+            message = self._open_message(unit, run)
+            message.text += piece
+        self._shown += utf16_length(piece)
+        self._notices.tell_now("text_streamed", run, message, offset, piece)
+        if self._hears_text:
+            self._heard_text = True
+            self._call_back(lambda handler: handler.handle_ai_text_chunk(piece))
+
+    def _open_message(self, unit: Unit, run: Run) -> Message:
+        """Return the row of the turn that is being received, made at its first sign of life."""
+        if self._message_id is not None:
+            message = unit.ledger.get(Message, self._message_id)
+            assert message is not None
+            return message
+        message = Message(run_id=run.id, seq=self._steps.next_seq(unit, Message), text="", state="streaming")
+        unit.ledger.add(message)
+        unit.ledger.flush()
+        self._message_id = message.id
+        self._notices.tell(unit, "message_started", run, message)
+        return message
+
+    def _discard_message(self, unit: Unit, run: Run) -> None:
+        if self._message_id is None:
+            return
+        message = unit.ledger.get(Message, self._message_id)
+        assert message is not None
+        self._message_id = None
+        self._notices.tell(unit, "message_discarded", run, message)
+        unit.ledger.delete(message)
+        unit.ledger.flush()
+
+    def _add_calls(self, unit: Unit, message: Message, finish: Finish) -> None:
+        if finish.reason != "tool_calls":
+            return
+        first = self._steps.next_seq(unit, ToolCall)
+        for seq, part in enumerate(finish.message.calls, first):
+            row = ToolCall.from_function_request(part, run_id=self._steps.run_id, message_id=message.id, seq=seq)
+            if part.refusal:
+                row.answer(part.refusal, "refused")
+            message.calls.append(row)
+
+    def _call_back(self, callback: Callable[[AiResponseHandler], object]) -> None:
+        """Call an app's callback outside any transaction of ours, and leave none of its open (G5)."""
+        try:
+            callback(locate(self._gid))
+        except RecordGone:
+            pass
+        except Exception:
+            logger.exception("A callback of %s failed", self._gid)
+        finally:
+            self._state.db.session.remove()
+
+
+def shown_text(text: str) -> str:
+    """Return a piece of text as row and page both hold it; HTML parsers rewrite carriage returns."""
+    return storable(text).replace("\r", "")
+
+
+def utf16_length(text: str) -> int:
+    """Return the length as a browser counts it: offsets are compared with a text node's length."""
+    return len(text.encode("utf-16-le")) // 2

@@ -1,0 +1,120 @@
+"""The ledger's transactions under one worker's lease: each begins or ends with the fence, so that a worker that has
+lost its run commits nothing, and each sends its fragments after the commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DataError
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..errors import InstructError
+from .claim import renew_lease
+from .models import Message
+from .models import Run
+from .models import ToolCall
+from .models import now
+from .notices import Notices
+from .unit import Unit
+from .unit import unit_of_work
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+REFUSED = (DataError, IntegrityError)
+"""Answers of the database that it would give to the same words again; any other error may be gone at a resume."""
+
+
+class Interrupted(BaseException):
+    """Raised to leave a run as it stands, for another worker to resume.
+
+    Not an :class:`Exception`: neither a tool nor the loop may take it for an error of the model or the app.
+    """
+
+
+class LostLease(Interrupted):
+    """Raised when another worker has taken the run: nothing of this step is committed."""
+
+
+class RunTimeout(InstructError):
+    """Raise when a run has passed ``INSTRUCT_RUN_TIMEOUT`` seconds."""
+
+
+class Steps:
+    """The transactions of one attempt at one run."""
+
+    def __init__(self, state: State, engine: sa.Engine, run: Run, notices: Notices) -> None:
+        self._state = state
+        self._engine = engine
+        self._notices = notices
+        self._actor = run.actor
+        self._deadline = time.monotonic() + state.config.run_timeout
+        self.run_id = run.id
+        self.attempt = run.attempt
+
+    @contextmanager
+    def unit(self) -> Iterator[Unit]:
+        """A transaction of the ledger. A database that fails is not the model's fault: the run waits for a resume.
+
+        What the database refuses for what it says is raised as it is: a resume would only bring it the same again.
+        """
+        try:
+            with unit_of_work(self._engine) as unit:
+                unit.actor = self._actor
+                yield unit
+                self._notices.store(unit)
+        except REFUSED:
+            raise
+        except SQLAlchemyError as error:
+            raise Interrupted(f"The ledger of run {self.run_id} could not be written.") from error
+
+    @contextmanager
+    def step(self) -> Iterator[tuple[Unit, Run]]:
+        """A transaction that begins with the fence."""
+        with self.unit() as unit:
+            yield unit, self.fence(unit)
+
+    def fence(self, unit: Unit) -> Run:
+        """Renew the lease; fail when the run is no longer ours.
+
+        :raises LostLease: when another worker has taken the run or it has ended.
+        """
+        if not renew_lease(unit.connection, self.run_id, self.attempt, self._lease_end()):
+            raise LostLease(f"Run {self.run_id} was taken over; attempt {self.attempt} stops without a trace.")
+        run = unit.ledger.get(Run, self.run_id, populate_existing=True)
+        assert run is not None
+        return run
+
+    def next_seq(self, unit: Unit, table: type[Message] | type[ToolCall]) -> int:
+        """Return the number of the run's next row in a table."""
+        last = unit.ledger.scalar(sa.select(sa.func.max(table.seq)).where(table.run_id == self.run_id))
+        return (last or 0) + 1
+
+    def wait(self, seconds: float) -> None:
+        """Wait under the lease, which its own thread renews, and not past the run's deadline.
+
+        :raises RunTimeout: when the run may not take that long.
+        """
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.check_deadline()
+            time.sleep(min(left, 0.25))
+
+    def check_deadline(self) -> None:
+        """Fail when the run has taken too long.
+
+        :raises RunTimeout: when it has.
+        """
+        if time.monotonic() > self._deadline:
+            raise RunTimeout(f"The run took longer than INSTRUCT_RUN_TIMEOUT, {self._state.config.run_timeout:g} s.")
+
+    def _lease_end(self) -> datetime:
+        return now() + timedelta(seconds=self._state.config.lease)

@@ -1,0 +1,278 @@
+"""The loop: model call, tools, model call, … until the model is done or a limit is met.
+
+A generator without any effect of its own: who consumes it answers the tool calls, shows the text and keeps the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from .adapters.base import Adapter
+from .adapters.base import Model
+from .adapters.conversation import without_calls
+from .adapters.registry import Credentials
+from .adapters.registry import resolve
+from .ambient import surroundings
+from .attempts import Ask
+from .attempts import Candidates
+from .attempts import Patience
+from .attempts import answered
+from .config import Config
+from .errors import OutputError
+from .events import Event
+from .events import Finish
+from .events import LimitReached
+from .events import ToolCallRequest
+from .outputs import Output
+from .outputs import Unfit
+from .prompt import Gen
+from .prompt import Message
+from .prompt import ModelRequest
+from .prompt import Text
+from .prompt import ToolCall
+from .prompt import ToolResult
+
+UNANSWERED = "This call was not answered by the application; nothing was done."
+ACCEPTED = "Accepted."
+ASK_AGAIN = "Your answer does not have the wanted shape:\n- {problems}\nGive the whole answer again, corrected."
+
+
+def converse(
+    messages: list[Message],
+    gen: Gen,
+    *,
+    adapter: Adapter | None = None,
+    config: Config | None = None,
+    credentials: Credentials | None = None,
+    patience: Patience | None = None,
+) -> Generator[Event, None, Any]:
+    """Talk to a model until it is done, giving off events; ``messages`` grows by each turn.
+
+    A :class:`~flask_instruct.events.ToolCallRequest` must be answered before the generator is resumed; left
+    unanswered it is answered with an error. Calls at the end of ``messages`` without a result come first.
+    After ``gen.max_rounds`` tool rounds, or when one tool failed more than ``gen.max_tool_retries`` times in a row,
+    the model is called once more with its tools forbidden, then :class:`~flask_instruct.events.LimitReached` ends
+    the talk. Closing the generator closes the model's stream.
+
+    :param patience: how failing model calls are put up with; default: as the settings say.
+    :returns: the value that ``gen.output`` asked for, else ``None``.
+    :raises ProviderError: when a model call failed for good.
+    :raises OutputError: when the answer has another shape than ``gen.output`` after it was asked for again.
+    :raises ConfigurationError: when no model, key or package is there.
+    """
+    if config is None:
+        found = surroundings()
+        config, credentials = found.config, credentials or found.credentials
+    candidates = _candidates(gen, adapter, config, credentials)
+    patience = patience or Patience(config.retries, config.retry_wait)
+    yield from _answer_calls(messages, gen)
+    asked_again = 0
+    while True:
+        limit = _limit(messages, gen)
+        finish = yield from answered(
+            candidates,
+            _asking(messages, gen, forbid_tools=limit is not None),
+            patience,
+            number=_turns(messages) + 1,
+            may_be_empty=_tool_rounds(messages) > 0,
+        )
+        finish = _judged(finish, gen, forbid_tools=limit is not None)
+        messages.append(finish.message)
+        yield finish
+        yield from _answer_calls(messages, gen)
+        if finish.output is not None:
+            return finish.output
+        if gen.output is not None and _is_unfit(finish, gen):
+            asked_again += 1
+            _ask_again(messages, gen.output, finish, last=asked_again > gen.output_retries)
+        elif limit is not None:
+            yield limit
+            return None
+        elif finish.reason != "tool_calls" and (finish.reason != "pause" or _turns(messages) > gen.max_rounds):
+            return None
+
+
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+def _candidates(gen: Gen, adapter: Adapter | None, config: Config, credentials: Credentials | None) -> Candidates:
+    names = gen.models or (None,)
+    if adapter is not None:
+        return Candidates(names[:1], lambda name: Model(adapter, name or "", name or ""))
+    return Candidates(names, lambda name: resolve(name, config, credentials))
+
+
+def _asking(messages: list[Message], gen: Gen, *, forbid_tools: bool) -> Ask:
+    def ask(model: Model) -> ModelRequest:
+        request = ModelRequest(
+            model=model.name,
+            messages=tuple(messages),
+            tools=gen.tools,
+            tool_choice="none" if forbid_tools else gen.tool_choice,
+            options=gen.options,
+            effort=gen.effort,
+        )
+        if gen.output is None:
+            return request
+        if model.native_output == "always" or (model.native_output == "without_tools" and not gen.tools):
+            return replace(request, output=gen.output.spec)
+        tools = (*(() if forbid_tools else gen.tools), _final_tool(gen, gen.output))
+        return replace(request, tools=tools, tool_choice="required")
+
+    return ask
+
+
+def _final_tool(gen: Gen, output: Output) -> Any:
+    return output.tool({tool.name for tool in gen.tools})
+
+
+# -- what was answered -------------------------------------------------------------------------------------------------
+
+
+def _judged(finish: Finish, gen: Gen, *, forbid_tools: bool) -> Finish:
+    """Drop calls that were forbidden, and find the value in an answer that has the wanted shape."""
+    final = _final_name(gen)
+    if forbid_tools and any(call.name != final for call in finish.message.calls):
+        # A server that ignores "none" must not get its calls run, nor leave them unanswered.
+        finish = replace(finish, message=replace(finish.message, parts=_without(finish.message, keep=final)))
+    if finish.reason == "tool_calls" and not finish.message.calls:
+        finish = replace(finish, reason="stop")
+    if gen.output is None or finish.reason not in ("stop", "tool_calls"):
+        return finish
+    calls = finish.message.calls
+    for text in _answers(finish, final):
+        try:
+            value = gen.output.read(text)
+        except Unfit:
+            continue
+        others = any(call.name != final for call in calls)
+        return replace(finish, reason="tool_calls" if others else "stop", output=value)
+    return finish
+
+
+def _without(message: Message, keep: str | None) -> tuple[Any, ...]:
+    kept = tuple(call for call in message.calls if call.name == keep)
+    return (*without_calls(message.parts), *kept[:1])
+
+
+def _final_name(gen: Gen) -> str | None:
+    return None if gen.output is None else _final_tool(gen, gen.output).name
+
+
+def _answers(finish: Finish, final: str | None) -> tuple[str, ...]:
+    """The texts that may be the answer: calls of the final tool, else what was said at the end."""
+    said = tuple(call.raw for call in finish.message.calls if call.name == final)
+    return said or ((finish.message.text,) if finish.reason == "stop" else ())
+
+
+def _is_unfit(finish: Finish, gen: Gen) -> bool:
+    """Whether an answer was tried and does not fit; a refusal or a cut is no try (pydantic-ai#4315)."""
+    return finish.reason in ("stop", "tool_calls") and bool(_answers(finish, _final_name(gen)))
+
+
+def _ask_again(messages: list[Message], output: Output, finish: Finish, *, last: bool) -> None:
+    problems = _problems(output, finish)
+    if last:
+        raise OutputError(problems, finish.message.text or finish.message.calls[-1].raw)
+    if not finish.message.calls:
+        messages.append(Message("user", (Text(ASK_AGAIN.format(problems="\n- ".join(problems))),)))
+
+
+def _problems(output: Output, finish: Finish) -> tuple[str, ...]:
+    text = finish.message.calls[-1].raw if finish.message.calls else finish.message.text
+    try:
+        output.read(text)
+    except Unfit as unfit:
+        return unfit.problems
+    return ()
+
+
+# -- tool calls --------------------------------------------------------------------------------------------------------
+
+
+def _answer_calls(messages: list[Message], gen: Gen) -> Iterator[Event]:
+    position, results = _open_turn(messages)
+    if position is None:
+        return
+    calls = messages[position].calls
+    for call in calls:
+        if call.id in results:
+            continue
+        known = _known_result(call, gen)
+        if known is None:
+            request = ToolCallRequest(call)
+            yield request
+            if request.result is None:
+                request.respond_error(UNANSWERED)
+            known = request.result
+        assert known is not None
+        results[call.id] = known
+    # In call order, whatever order they were answered in: prefixes of the history stay equal (vercel/ai#16578).
+    messages[position + 1 :] = [Message("tool", tuple(results[call.id] for call in calls))]
+
+
+def _known_result(call: ToolCall, gen: Gen) -> ToolResult | None:
+    """The result of a call that nobody needs to run: one that the provider rejected, or the final answer."""
+    if call.refusal:
+        return ToolResult(call.id, call.name, call.refusal, error=True)
+    if gen.output is None or call.name != _final_name(gen):
+        return None
+    try:
+        gen.output.read(call.raw)
+    except Unfit as unfit:
+        return ToolResult(call.id, call.name, ASK_AGAIN.format(problems="\n- ".join(unfit.problems)), error=True)
+    return ToolResult(call.id, call.name, ACCEPTED)
+
+
+def _open_turn(messages: list[Message]) -> tuple[int | None, dict[str, ToolResult]]:
+    """Find the assistant turn at the end whose calls lack results, and the results it has already."""
+    position = len(messages) - 1
+    results: dict[str, ToolResult] = {}
+    if position >= 0 and messages[position].role == "tool":
+        results = {result.call_id: result for result in messages[position].results}
+        position -= 1
+    if position < 0 or messages[position].role != "assistant":
+        return None, {}
+    unanswered = [call for call in messages[position].calls if call.id not in results]
+    return (position if unanswered else None), results
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def _limit(messages: list[Message], gen: Gen) -> LimitReached | None:
+    """The limit that the talk has met, told from its messages alone: it counts the same after a resume."""
+    if not gen.tools:
+        return None
+    if _tool_rounds(messages) >= gen.max_rounds:
+        return LimitReached("rounds", gen.max_rounds)
+    if any(count > gen.max_tool_retries for count in _failures(messages).values()):
+        return LimitReached("tool_failures", gen.max_tool_retries)
+    return None
+
+
+def _failures(messages: list[Message]) -> dict[str, int]:
+    """For each tool the rounds in a row in which it only failed; a success puts it back to none (pydantic-ai#6582)."""
+    counts: dict[str, int] = {}
+    for message in _current(messages):
+        worked = {result.name for result in message.results if not result.error}
+        failed = {result.name for result in message.results if result.error} - worked
+        counts |= {name: counts.get(name, 0) + 1 for name in failed} | dict.fromkeys(worked, 0)
+    return counts
+
+
+def _current(messages: list[Message]) -> list[Message]:
+    """The turns since the last word of the user."""
+    start = max((index for index, message in enumerate(messages) if message.role == "user"), default=-1)
+    return messages[start + 1 :]
+
+
+def _tool_rounds(messages: list[Message]) -> int:
+    return sum(1 for message in _current(messages) if message.calls)
+
+
+def _turns(messages: list[Message]) -> int:
+    return sum(1 for message in _current(messages) if message.role == "assistant")

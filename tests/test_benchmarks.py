@@ -1,0 +1,129 @@
+"""The benchmark runs, compares like with like, and fails where an aim is missed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.bodies import FORMATS
+from benchmarks.bodies import turn_of
+from benchmarks.contenders import Contender
+from benchmarks.contenders import Hear
+from benchmarks.contenders import LookUp
+from benchmarks.contenders import Place
+from benchmarks.peers import LIBRARIES
+from benchmarks.timing import Entry
+from benchmarks.timing import WrongAnswer
+from benchmarks.timing import timed
+from benchmarks.wire import QUICK
+from benchmarks.wire import Line
+from benchmarks.wire import Table
+from benchmarks.wire import courses
+from benchmarks.workload import FIELD
+from benchmarks.workload import TOOL
+from benchmarks.workload import Task
+from benchmarks.workload import heard_of
+from benchmarks.workload import look_up
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_a_quick_run_prints_every_table_with_the_floor_and_whoever_is_installed() -> None:
+    command = [sys.executable, "-m", "benchmarks", "wire", "--quick"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    for course in courses(QUICK):
+        for title in course.titles.values():
+            table = run.stdout.partition(f"{title}\n")[2].partition("\n\n")[0]
+            assert re.search(rf"{re.escape(course.ours.name)} +[\d.]+ (µs|ms)", table)
+            assert re.search(rf"{re.escape(course.floor.name)} +[\d.]+ (µs|ms) +ours is +[\d.]+ of it", table)
+    for library in LIBRARIES:
+        said = f"Left out: {library.distribution} is not installed: pip install -e '.[bench]'"
+        assert (said in run.stdout) is (find_spec(library.package) is None)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words", "missed"), [(1.3, "met", False), (1.5, "just missed", False), (1.6, "missed", True)]
+)
+def test_an_aim_counts_as_missed_beyond_a_fifth(ratio: float, words: str, missed: bool) -> None:
+    line = Line("the floor", 1e-6, ratio, aim=1.3)
+    table = Table("A delta", "µs", ratio * 1e-6, (line, Line("a peer without aim", 1e-6, 9.0)))
+    assert line.verdict == f"aim 1.3: {words}"
+    assert table.missed == ((f"A delta: {ratio:.2f} of the floor, the aim is 1.3",) if missed else ())
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["wire"], 0), (["wire", "--check"], 1)])
+def test_a_missed_aim_is_the_exit_status_of_a_check(
+    arguments: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "report", lambda sizes, say: ("A delta: 2.00 of the floor, the aim is 1.3",))
+    assert command.main(arguments) == status
+    assert ("Missed: A delta: 2.00 of the floor" in capsys.readouterr().err) is bool(status)
+
+
+def test_a_check_that_misses_nothing_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "report", lambda sizes, say: ())
+    assert command.main(["wire", "--check"]) == 0
+
+
+class Careless(Contender):
+    """Tells what it is told to, and calls the tool as often as it is told to."""
+
+    name = "careless"
+    lost_pieces = 0
+    lost_calls = 0
+
+    def __init__(self, place: Place, look_up: LookUp) -> None:
+        self._look_up = look_up
+
+    def talk(self, task: Task, hear: Hear, hear_arguments: Hear) -> None:
+        for turn in range(task.rounds - self.lost_calls):
+            self._look_up(turn, FIELD)
+        heard = heard_of(task)
+        for piece in heard[: len(heard) - self.lost_pieces]:
+            hear(piece)
+
+
+def test_a_turn_is_measured_from_one_call_of_the_tool_to_the_next() -> None:
+    with Entry.opened(Careless, Place("")) as careful:
+        figures = timed(careful, Task("turns", 10), (2, 4))
+    assert set(figures) == {"2", "4"}
+    assert all(figure >= 0 for figure in figures.values())
+
+
+@pytest.mark.parametrize("lost", [{"lost_pieces": 1}, {"lost_calls": 1}])
+def test_who_skips_work_is_not_measured(lost: dict[str, int]) -> None:
+    kind = type("Hasty", (Careless,), lost)
+    with Entry.opened(kind, Place("")) as hasty, pytest.raises(WrongAnswer):
+        timed(hasty, Task("turns", 10), (2, 4))
+
+
+@pytest.mark.parametrize(
+    ("results", "tools", "fault"),
+    [
+        ([look_up(0, FIELD), "shorter"], [{"name": TOOL}], "results of 2 turns"),
+        ([look_up(1, FIELD)], [{"name": TOOL}], "results of 1 turns"),
+        ([look_up(0, FIELD)], [], "not declared"),
+    ],
+)
+def test_the_server_refuses_a_request_that_skips_work(results: list[str], tools: list[object], fault: str) -> None:
+    messages = [{"role": "tool", "content": result} for result in results]
+    with pytest.raises(ValueError, match=fault):
+        turn_of(FORMATS["/chat/completions"], Task("turns", 10), {"messages": messages, "tools": tools})
+
+
+def test_the_server_tells_the_turn_behind_the_results_of_a_request() -> None:
+    messages = [{"role": "tool", "content": look_up(turn, FIELD)} for turn in range(3)]
+    request = {"messages": messages, "tools": [{"name": TOOL}]}
+    assert turn_of(FORMATS["/chat/completions"], Task("turns", 10), request) == 3
+
+
+def test_a_model_that_names_no_task_is_refused() -> None:
+    with pytest.raises(ValueError, match="No task"):
+        Task.of_model("gpt-5")
