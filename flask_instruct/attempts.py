@@ -99,6 +99,9 @@ class Candidates:
         return True
 
 
+SHOWN = (TextDelta, ReasoningDelta)
+"""What a reader has seen; made once, since it is asked for each delta."""
+
 Ask = Callable[[Model], ModelRequest]
 """Makes the request for a model: what it can do differs."""
 
@@ -174,7 +177,7 @@ def _heard(trial: _Trial, model: Model, request: ModelRequest) -> Generator[Even
                 yield replace(event, attempt=trial.tries)
                 yield trial.started(model)
                 continue
-            trial.shown = trial.shown or isinstance(event, TextDelta | ReasoningDelta)
+            trial.shown = trial.shown or isinstance(event, SHOWN)
             yield event
     finally:
         close = getattr(stream, "close", None)

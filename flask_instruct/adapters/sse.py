@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSentEvent:
+class ServerSentEvent(NamedTuple):
     """One event: its name, empty when the server gave none, and its data lines joined."""
 
     event: str
@@ -24,24 +23,27 @@ def read_events(chunks: Iterable[bytes]) -> Iterator[ServerSentEvent]:
     """
     name = ""
     data: list[str] = []
-    for line in _lines(chunks):
-        if not line:
-            if data:
-                yield ServerSentEvent(name, "\n".join(data))
-            name, data = "", []
-            continue
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if field == "data":
-            data.append(value)
-        elif field == "event":
-            name = value
+    for lines in _lines(chunks):
+        for line in lines:
+            if line.startswith("data: "):
+                data.append(line[6:])
+            elif not line:
+                if data:
+                    yield ServerSentEvent(name, "\n".join(data))
+                name, data = "", []
+            else:
+                field, _, value = line.partition(":")
+                if field == "data":
+                    data.append(value.removeprefix(" "))
+                elif field == "event":
+                    name = value.removeprefix(" ")
     if data and _is_whole("\n".join(data)):
         yield ServerSentEvent(name, "\n".join(data))
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    pending = bytearray()
+def _lines(chunks: Iterable[bytes]) -> Iterator[list[str]]:
+    """Give the lines that each piece of the body completes; one by one they would cost three times as much."""
+    pending = b""
     after_return = False
     first = True
     for chunk in chunks:
@@ -50,15 +52,18 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
         if not chunk:
             continue
         after_return = chunk[-1:] == b"\r"
-        head, *rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        pending += head
-        for piece in rest:
-            line = pending.decode("utf-8", "replace")
-            yield line.removeprefix("\ufeff") if first else line
-            first = False
-            pending = bytearray(piece)
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if not newline:
+            pending += rest
+            continue
+        text = (pending + whole).decode("utf-8", "replace")
+        yield (text.removeprefix("\ufeff") if first else text).split("\n")
+        first = False
+        pending = rest
     if pending:
-        yield pending.decode("utf-8", "replace")
+        yield [pending.decode("utf-8", "replace")]
 
 
 def _is_whole(data: str) -> bool:

@@ -153,6 +153,7 @@ def create_app(database_url: str, redis_url: str, key_prefix: str, **settings: A
         INSTRUCT_QUEUE=key_prefix,
         INSTRUCT_DEFAULT_MODEL="scripted:board",
         INSTRUCT_RETRIES=0,
+        INSTRUCT_MAX_TOOL_RETRIES=20,
     )
     app.config.update(settings)
     db.init_app(app)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .messages import JsonObject
+from ..messages import JsonObject
 from .recursion import cyclic
 from .recursion import references
 from .recursion import used_definitions

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import DeclarationError
-from .messages import JsonObject
+from ..errors import DeclarationError
+from ..messages import JsonObject
 from .vocabulary import ANNOTATIONS
 from .vocabulary import Place
 from .vocabulary import Vocabulary

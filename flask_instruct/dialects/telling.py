@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..messages import JsonObject
 from .canonical import Canonical
 from .canonical import canonical
 from .google_form import google_form
-from .messages import JsonObject
 from .strict import NotStrict
 from .strict import strictly
 from .vocabulary import STRICT

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
-from .messages import JsonObject
+from ..messages import JsonObject
 from .vocabulary import parts
 
 

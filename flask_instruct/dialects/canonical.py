@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from .messages import JsonObject
+from ..messages import JsonObject
 from .recursion import used_definitions
 from .vocabulary import ANNOTATIONS
 from .vocabulary import Place

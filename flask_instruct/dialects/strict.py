@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
+from ..messages import JsonObject
 from .canonical import canonical
-from .messages import JsonObject
 from .recursion import cyclic
 from .recursion import used_definitions
 from .reduced import NotStrict

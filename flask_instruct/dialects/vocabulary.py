@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Literal
 
-from .arguments import dotted
-from .messages import JsonObject
+from ..arguments import dotted
+from ..messages import JsonObject
 
 Dialect = Literal["openai", "anthropic", "google"]
 Place = tuple[str, ...]
