@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import mimetypes
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
@@ -140,6 +141,22 @@ class Document(_Attachment):
     kind = "document"
     media_types = frozenset({"application/pdf"})
     max_bytes = 32 * MEGABYTE
+
+
+def attached(given: Iterable[object]) -> tuple[Image | Document, ...]:
+    """Return attachments as they may stand in a message.
+
+    :raises ValueError: for anything that is neither an image nor a document.
+    """
+    kept = []
+    for item in given:
+        if not isinstance(item, Image | Document):
+            raise ValueError(
+                f"attachments are Image or Document values, not {type(item).__name__}: use Image.from_path(…) or "
+                "Document.from_bytes(…)."
+            )
+        kept.append(item)
+    return tuple(kept)
 
 
 def _media_type_of(data: bytes) -> str | None:

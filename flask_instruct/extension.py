@@ -24,6 +24,7 @@ from .ambient import Surroundings
 from .ambient import look_with
 from .attachments import Document
 from .attachments import Image
+from .attachments import attached
 from .config import Config
 from .connections import connect
 from .embedded import embedded_url
@@ -255,6 +256,7 @@ class Instruct:
         # What cannot work is said before anything is written.
         _refuse_unspeakable(context)
         asked = gen(model, effort=effort)
+        shown = attached(attachments)
         ledger_engine(state.db)
         state.redis_url()
         session = state.db.session
@@ -267,7 +269,8 @@ class Instruct:
             user_prompt=user_prompt,
             system_prompt=system_prompt,
             context=context,
-            attachments=Message("user", tuple(attachments)).to_json()["parts"] or None,
+            attachments=Message("user", shown).to_json()["parts"] if shown else None,
+            attached=[item.name or item.url or item.kind for item in shown] or None,
             model=asked.model,
             effort=asked.effort,
             tenant=tenant,

@@ -17,6 +17,7 @@ from typing import Any
 
 from .attachments import Document
 from .attachments import Image
+from .attachments import attached
 from .generation import DEFAULT_MAX_ROUNDS
 from .generation import Gen
 from .generation import gen
@@ -91,9 +92,12 @@ class Prompt:
         return self + Message("system", (Text(text),))
 
     def user(self, text: str, *attachments: Image | Document) -> Prompt:
-        """Add what the person says, with images and documents that the model is to look at."""
+        """Add what the person says, with images and documents that the model is to look at.
+
+        :raises ValueError: for an attachment that is neither.
+        """
         # Attachments first: models read a question about them better behind them.
-        return self + Message("user", (*attachments, Text(text)))
+        return self + Message("user", (*attached(attachments), Text(text)))
 
     def assistant(self, text: str) -> Prompt:
         """Add an answer that the model is told it gave."""

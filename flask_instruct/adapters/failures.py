@@ -44,6 +44,9 @@ KIND_OF_WORD: dict[str, ProviderErrorKind] = {
     "engine_overloaded": "overloaded",
     "engine_overloaded_error": "overloaded",
     "slow_down": "overloaded",
+    # OpenAI, inside a stream: anomalyco/opencode#25884.
+    "server_is_overloaded": "overloaded",
+    "service_unavailable_error": "overloaded",
     "service_unavailable": "overloaded",
     "unavailable": "overloaded",
     "api_error": "server",

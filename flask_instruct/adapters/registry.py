@@ -155,7 +155,12 @@ def preferred_reason(config: Config | None = None) -> str:
 def preload(config: Config | None = None) -> tuple[str, ...]:
     """Import the SDKs of all usable providers and return their names: slow, so done before a worker forks."""
     config = config or Config.from_app({})
-    usable = (provider for name, provider in _providers(config).items() if _lack(name, provider) is None)
+    chosen = {name.partition(":")[0] for name in models_of(config.default_model)}
+    usable = (
+        provider
+        for name, provider in _providers(config).items()
+        if (name in chosen or _is_set_up(name, provider, config)) and _lack(name, provider) is None
+    )
     packages = tuple(dict.fromkeys(PACKAGES[provider.protocol] for provider in usable))
     for package in packages:
         import_module(package)
@@ -202,13 +207,17 @@ def _split(model: str, providers: Mapping[str, Provider], config: Config) -> tup
     for known, provider in providers.items():
         if provider.models is not None and provider.models.match(model):
             return known, model
-    own = config.providers or {}
-    ready = [known for known, provider in providers.items() if known in own or _key(provider) not in ("", NO_KEY)]
+    ready = [known for known, provider in providers.items() if _is_set_up(known, provider, config)]
     raise ConfigurationError(
         f"No provider is known for the model {model!r}: write PROVIDER:MODEL with one of "
         f"{', '.join([*providers, Scripted.name])}, or add the provider to INSTRUCT_PROVIDERS. "
         f"Set up here: {', '.join(ready) or 'none'}."
     )
+
+
+def _is_set_up(name: str, provider: Provider, config: Config) -> bool:
+    """Whether somebody means to use a provider: a server that needs no key is not in use for that."""
+    return name in (config.providers or {}) or _key(provider) not in ("", NO_KEY)
 
 
 def _settings(name: str, provider: Provider, config: Config) -> ProviderSettings:

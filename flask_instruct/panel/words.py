@@ -197,7 +197,7 @@ def asked_by(run: Run) -> str:
 
 def attached(run: Run) -> str:
     """Name what the model is to look at besides the request."""
-    names = [str(part.get("name") or part.get("url") or gettext(KINDS[part["type"]])) for part in run.attachments or ()]
+    names = [gettext(KINDS.get(name, name)) for name in run.attached or ()]
     return gettext(_("Attached: %(names)s"), names=", ".join(names))
 
 

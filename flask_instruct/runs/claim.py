@@ -44,7 +44,7 @@ def claim(state: State, engine: sa.Engine, run_id: str) -> Run | None:
         notices.tell(unit, "run_changed", run)
         notices.store(unit)
         # Loaded now, for use after the transaction.
-        _ = [call for message in run.messages for call in message.calls]
+        _ = run.attachments, [call for message in run.messages for call in message.calls]
     notices.flush(engine)
     return None if run.ended else run
 

@@ -133,8 +133,10 @@ class Run(Ledger):
     user_prompt: Mapped[str] = mapped_column(WireText)
     system_prompt: Mapped[str | None] = mapped_column(WireText)
     context: Mapped[dict[str, Any] | None]
-    attachments: Mapped[list[Any] | None]
-    """Images and documents of the request, each as a message part's JSON."""
+    attachments: Mapped[list[Any] | None] = mapped_column(deferred=True)
+    """Images and documents of the request, each as a message part's JSON. Read only when a model is to see them."""
+    attached: Mapped[list[Any] | None]
+    """What they are called, for people."""
     model: Mapped[str | None] = mapped_column(sa.String(1000))
     """``provider:model``, or several with commas in the order they are tried."""
     effort: Mapped[str | None] = mapped_column(sa.String(10))

@@ -121,12 +121,13 @@ def _is_signal(protocol: str, data: bytes) -> bool:
     if data == b"[DONE]":
         return True
     event = json.loads(data)
-    if "error" in event and not event.get("type", "").startswith("response."):
+    if event.get("type") == "error" or ("error" in event and "type" not in event):
         return True
     if protocol == "openai":
         return any(choice.get("finish_reason") for choice in event.get("choices") or ())
     if protocol == "google":
-        return any(candidate.get("finishReason") for candidate in event.get("candidates", ()))
+        ended = any(candidate.get("finishReason") for candidate in event.get("candidates", ()))
+        return ended or "blockReason" in event.get("promptFeedback", {})
     return event["type"] in ("message_stop", *openai_responses_answer.TERMINAL)
 
 

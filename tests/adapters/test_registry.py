@@ -162,6 +162,16 @@ def test_preferred_passes_over_a_provider_without_its_package(monkeypatch: pytes
     assert "flask-instruct[openai]" in preferred_reason(Config())
 
 
+def test_a_server_without_a_key_counts_only_where_it_is_chosen() -> None:
+    code = (
+        "from flask_instruct.adapters.registry import preload\n"
+        "from flask_instruct.config import Config\n"
+        "assert preload() == ()\n"
+        "assert preload(Config(default_model='ollama:qwen3')) == ('openai',)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PATH": ""}, timeout=60)
+
+
 def test_only_a_used_sdk_is_imported() -> None:
     code = (
         "import sys\n"

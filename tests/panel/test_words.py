@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC
+from datetime import datetime
 from datetime import timedelta
 from typing import get_args
 
 import pytest
 
+from flask_instruct.attempts import SOFT
 from flask_instruct.calls import OutcomeKind
+from flask_instruct.errors import RETRYABLE
 from flask_instruct.panel import words
 from flask_instruct.panel.language import duration
 from flask_instruct.runs.models import CallStatus
@@ -162,3 +166,22 @@ def test_the_hint_is_the_first_text_on_one_line() -> None:
 )
 def test_a_duration_in_short_words(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_attachments_are_named_by_what_people_call_them() -> None:
+    run = a_run(attached=["board.jpg", "document", "https://example.org/rules.pdf"])
+    assert words.attached(run) == "Attached: board.jpg, a document, https://example.org/rules.pdf"
+
+
+def test_a_retrying_run_says_why_and_counts_down() -> None:
+    run = a_run(status="retrying", retry_reason="rate_limited")
+    assert words.run_phrase(run).text == "The AI service is receiving too many requests. Trying again"
+    run.retry_reason = "timeout"
+    assert words.run_phrase(run).text == "The AI service did not answer. Trying again"
+    assert words.until(datetime.now(UTC) + timedelta(seconds=61.5)) == "in 1 min 2 s"
+    assert words.until(datetime.now(UTC) - timedelta(seconds=5)) == "in 0 s"
+
+
+def test_every_kind_of_failure_that_is_tried_again_has_words() -> None:
+    told = {*words.RETRYING, "timeout"}
+    assert told >= RETRYABLE | {*SOFT}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -11,12 +12,14 @@ import pytest
 import sqlalchemy as sa
 from flask import Flask
 
+from flask_instruct import Image
 from flask_instruct.adapters.scripted import Fail
 from flask_instruct.adapters.scripted import Say
 from flask_instruct.adapters.scripted import Turn
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.adapters.scripted import register_script
 from flask_instruct.prompt import ModelRequest
+from flask_instruct.prompt import Text
 from flask_instruct.runs.history import transcript
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import ModelCall
@@ -24,6 +27,8 @@ from flask_instruct.runs.models import Run
 from flask_instruct.runs.models import now
 from flask_instruct.runs.steps import Steps
 from flask_instruct.runs.unit import ledger_engine
+from tests.wire import Reply
+from tests.wire import WireServer
 
 from .conftest import notes
 from .conftest import reread
@@ -32,6 +37,7 @@ from .notebook import NoteKeeper
 from .notebook import db
 from .notebook import instruct
 
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 CarryOut = Callable[..., Run]
 Ask = Callable[..., Run]
 
@@ -229,3 +235,84 @@ def test_a_call_that_dies_with_its_worker_is_in_the_ledger_too(ask: Ask, app: Fl
     generate(run.id)
     calls = list(db.session.scalars(sa.select(ModelCall).order_by(ModelCall.created_at)))
     assert [(call.attempt, call.error_class) for call in calls] == [(1, "interrupted"), (2, None)]
+
+
+def test_what_a_run_is_asked_with_is_kept_in_its_row(ask: Ask, app: Flask) -> None:
+    heard: list[ModelRequest] = []
+
+    def listen(request: ModelRequest) -> Turn:
+        heard.append(request)
+        return [Say("A cat.")]
+
+    register_script("look", listen)
+    picture = Image.from_bytes(PNG, name="cat.png")
+    run = ask("look", attachments=[picture], effort="low", tenant="acme")
+    assert (run.effort, run.tenant) == ("low", "acme")
+    generate(run.id)
+    assert heard[0].messages[-1].parts == (picture, Text("Go."))
+    assert heard[0].effort == "low"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"), [({"effort": "utmost"}, "effort"), ({"attachments": ["cat.png"]}, "attachments")]
+)
+def test_what_cannot_be_asked_is_refused_before_a_run_exists(ask: Ask, options: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        ask("talk", **options)
+    assert db.session.scalar(sa.select(sa.func.count(Run.id))) == 0
+
+
+def test_each_call_is_made_with_the_key_of_the_runs_tenant(
+    app: Flask, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WireServer.telling([[Use("write", text="a")], [Say("Done.")]]) as server:
+        providers = {"near": {"protocol": "openai_chat", "base_url": server.base_url("openai_chat")}}
+        state = app.extensions["instruct"]
+        monkeypatch.setattr(state, "config", replace(state.config, providers=providers))
+        keys = iter(["first", "second"])
+        asked: list[tuple[str, str | None]] = []
+
+        def rule(provider: str, run: Run | None) -> str:
+            asked.append((provider, run.tenant if run else None))
+            # A look into the database must not leave its transaction open while the model is awaited (G5).
+            assert db.session.scalar(sa.select(sa.func.count(Notebook.id))) == 1
+            return f"sk-{next(keys)}-of-acme"
+
+        monkeypatch.setattr(state.hooks, "credentials", rule)
+        record = db.session.scalars(sa.select(Notebook)).one()
+        run = instruct.generate_for(NoteKeeper(record), user_prompt="Go.", model="near:m", tenant="acme")
+        generate(run.id)
+        assert reread(run).status == "succeeded"
+        assert asked == [("near", "acme")] * 2
+        sent = [seen.headers["authorization"] for seen in server.seen]
+        assert sent == ["Bearer sk-first-of-acme", "Bearer sk-second-of-acme"]
+
+
+def test_a_run_goes_on_with_the_next_model_when_one_stays_away(
+    app: Flask, monkeypatch: pytest.MonkeyPatch, moody: Callable[..., Run]
+) -> None:
+    refusal = json.dumps({"error": {"message": "no such key", "code": "invalid_api_key"}})
+    with (
+        WireServer.playing(Reply(refusal, status=401, content_type="application/json")) as closed,
+        WireServer.telling([[Use("write", text="a")], [Say("Done.")]]) as open_,
+    ):
+        providers = {
+            "closed": {"protocol": "openai_chat", "base_url": closed.base_url("openai_chat")},
+            "open": {"protocol": "anthropic", "base_url": open_.base_url("anthropic")},
+        }
+        state = app.extensions["instruct"]
+        monkeypatch.setattr(state, "config", replace(state.config, providers=providers))
+        record = db.session.scalars(sa.select(Notebook)).one()
+        models = ["closed:gpt", "open:claude"]
+        run = reread(instruct.generate_for(NoteKeeper(record), user_prompt="Go.", model=models))
+        assert run.model == "closed:gpt, open:claude"
+        generate(run.id)
+        assert (reread(run).status, notes()) == ("succeeded", ["a", "finished: stop"])
+        # Given up once, the first is not asked again in this talk.
+        assert (len(closed.seen), len(open_.seen)) == (1, 2)
+        calls = list(db.session.scalars(sa.select(ModelCall).order_by(ModelCall.created_at)))
+        assert [(call.provider, call.model, call.error_class) for call in calls] == [
+            ("closed", "gpt", "provider_authentication"),
+            ("open", "claude", None),
+            ("open", "claude", None),
+        ]
