@@ -27,7 +27,10 @@ from .transport import CONNECT_TIMEOUT
 from .transport import HEADERS
 from .transport import Client
 from .transport import Clients
+from .transport import beginning
 from .transport import missing_package
+from .transport import no_stream
+from .transport import remove_keys
 from .wire_values import as_object
 from .wire_values import as_objects
 from .wire_values import as_text
@@ -36,8 +39,6 @@ CHARACTERS_A_TOKEN = 4
 """Google's own rule of thumb for how long a token is."""
 
 _VERSIONED = re.compile(r"/v\d\w*/?$")
-_LONGEST_PAGE = 65536
-_SHORTEST_KEY = 8
 _NETWORK_PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3"})
 
 
@@ -70,8 +71,7 @@ def posted(settings: ProviderSettings, model: str, payload: JsonObject) -> Itera
             response.close()
     except ProviderError as error:
         _refine(error, payload)
-        for key in (settings.api_key, getattr(client._api_client, "api_key", None)):
-            _remove_key(error, key)
+        remove_keys(error, settings.api_key, getattr(client._api_client, "api_key", None))
         raise
 
 
@@ -139,13 +139,7 @@ def _refuse_page(response: Any) -> None:
     kind = response.headers.get("content-type", "").lower()
     if not kind.startswith("text/html"):
         return
-    page = bytearray()
-    for piece in _read(response):
-        page += piece
-        if len(page) > _LONGEST_PAGE:
-            break
-    text = page.decode("utf-8", "replace")
-    raise ProviderError("malformed", f"Expected text/event-stream, got {kind}: {text[:500]}", status=200)
+    raise no_stream(kind, beginning(_read(response)))
 
 
 def _read(response: Any) -> Iterator[bytes]:
@@ -212,10 +206,3 @@ def _characters(value: Any) -> int:
     if isinstance(value, dict):
         return sum(_characters(item) for key, item in value.items() if key != "inlineData")
     return sum(map(_characters, value)) if isinstance(value, list) else 0
-
-
-def _remove_key(error: ProviderError, key: object) -> None:
-    """Some gateways repeat the key they refuse."""
-    if isinstance(key, str) and len(key) >= _SHORTEST_KEY and key in error.technical:
-        error.technical = error.technical.replace(key, "[key]")
-        error.args = (error.technical,)

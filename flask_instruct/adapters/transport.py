@@ -24,7 +24,17 @@ from .clients import Clients
 from .failures import failure
 from .keep_alive import read_to_its_end
 
-__all__ = ["Client", "Clients", "client_options", "exchanged", "missing_package", "posted"]
+__all__ = [
+    "Client",
+    "Clients",
+    "beginning",
+    "client_options",
+    "exchanged",
+    "missing_package",
+    "no_stream",
+    "posted",
+    "remove_keys",
+]
 
 HEADERS = {
     "Accept": "text/event-stream",
@@ -102,8 +112,7 @@ def posted(
         finally:
             stream.close()
     except ProviderError as error:
-        for key in (settings.api_key, getattr(client, "api_key", None)):
-            _remove_key(error, key)
+        remove_keys(error, settings.api_key, getattr(client, "api_key", None))
         raise
 
 
@@ -146,15 +155,25 @@ def _require_event_stream(response: Any) -> None:
     kind = response.headers.get("content-type", "").lower()
     if not kind.startswith("text/html") and "json" not in kind:
         return
+    text = beginning(_read(response))
+    if "json" in kind and '"error"' in text:
+        raise failure(text, headers=response.headers, fallback=text)
+    raise no_stream(kind, text)
+
+
+def beginning(pieces: Iterator[bytes]) -> str:
+    """Return the beginning of a body that was not expected, as text."""
     page = bytearray()
-    for piece in _read(response):
+    for piece in pieces:
         page += piece
         if len(page) > _LONGEST_PAGE:
             break
-    text = page.decode("utf-8", "replace")
-    if "json" in kind and '"error"' in text:
-        raise failure(text, headers=response.headers, fallback=text)
-    raise ProviderError("malformed", f"Expected text/event-stream, got {kind}: {text[:500]}", status=200)
+    return page[:_LONGEST_PAGE].decode("utf-8", "replace")
+
+
+def no_stream(kind: str, text: str) -> ProviderError:
+    """Return the error for a good answer of another content type."""
+    return ProviderError("malformed", f"Expected text/event-stream, got {kind}: {text[:500]}", status=200)
 
 
 def _read(response: Any) -> Iterator[bytes]:
@@ -171,8 +190,9 @@ def _http_errors(name: str, *others: type[Exception]) -> tuple[type[Exception], 
     return (*others, *(getattr(sys.modules[module], name) for module in ("httpx2", "httpx") if module in sys.modules))
 
 
-def _remove_key(error: ProviderError, key: object) -> None:
-    """Some gateways repeat the key they refuse."""
-    if isinstance(key, str) and len(key) >= _SHORTEST_KEY and key in error.technical:
-        error.technical = error.technical.replace(key, "[key]")
-        error.args = (error.technical,)
+def remove_keys(error: ProviderError, *keys: object) -> None:
+    """Take keys out of an error's text: some gateways repeat the key they refuse."""
+    for key in keys:
+        if isinstance(key, str) and len(key) >= _SHORTEST_KEY and key in error.technical:
+            error.technical = error.technical.replace(key, "[key]")
+            error.args = (error.technical,)
