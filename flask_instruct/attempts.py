@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from .adapters.base import Model
 from .adapters.conversation import NUDGE
+from .adapters.window import estimated
 from .adapters.window import fitted
 from .errors import ConfigurationError
 from .errors import ProviderError
@@ -41,6 +42,10 @@ LONGEST_BACKOFF = 30.0
 
 SOFT = {"empty": 2, "malformed": 1}
 """How often an answer that came whole, yet is of no use, is asked for again: a model that fails so twice fails on."""
+
+SHORTENINGS = 2
+"""How often a conversation that a model found too long is cut shorter, where its window was not known or is smaller."""
+SHORTER = 0.75
 
 MOVES_ON = frozenset(
     {"rate_limited", "overloaded", "server", "timeout", "connection", "cut", "empty", "malformed"}
@@ -77,6 +82,7 @@ class Candidates:
         self._names = names
         self._find = find
         self._place = 0
+        self._windows: dict[str, int] = {}
 
     def current(self) -> Model:
         """Return the model to call; one that is not set up is passed over while there is another.
@@ -90,6 +96,14 @@ class Candidates:
                 raise
             logger.warning("Model %s is passed over: %s", self._names[self._place - 1], error)
             return self.current()
+
+    def window(self, model: Model) -> int | None:
+        """Return how many tokens a model takes, as far as that is known or was learnt in this talk."""
+        return self._windows.get(model.label, model.window)
+
+    def learn_window(self, model: Model, tokens: int) -> None:
+        """Remember that a model takes fewer tokens than it was sent."""
+        self._windows[model.label] = tokens
 
     def move_on(self) -> bool:
         """Give the current model up for the next one; false when it is the last."""
@@ -114,6 +128,7 @@ class _Trial:
     may_be_empty: bool
     tries: int = 0
     shown: bool = False
+    request: ModelRequest | None = None
     failures: dict[str, int] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
 
@@ -138,7 +153,7 @@ def answered(
     while True:
         model = candidates.current()
         try:
-            return (yield from _one_try(trial, model, ask, patience))
+            return (yield from _one_try(trial, candidates, model, ask, patience))
         except ProviderError as error:
             scheduled = _next_try(trial, candidates, model, error, patience)
             if scheduled is None:
@@ -148,11 +163,13 @@ def answered(
         patience.wait(scheduled.delay)
 
 
-def _one_try(trial: _Trial, model: Model, ask: Ask, patience: Patience) -> Generator[Event, None, Finish]:
+def _one_try(
+    trial: _Trial, candidates: Candidates, model: Model, ask: Ask, patience: Patience
+) -> Generator[Event, None, Finish]:
     trial.tries += 1
     trial.shown = False
     yield trial.started(model)
-    request = fitted(ask(model), model.window)
+    request = trial.request = fitted(ask(model), candidates.window(model))
     if "empty" in trial.failures:
         request = replace(request, messages=(*request.messages, Message("user", (Text(NUDGE),))))
     finish = yield from _heard(trial, model, request)
@@ -208,8 +225,22 @@ def _next_try(
         return RetryScheduled(trial.tries + 1, _delay(error, before, patience), error.kind, error.technical)
     if error.kind in MOVES_ON and candidates.move_on():
         trial.failures.clear()
-        return RetryScheduled(trial.tries + 1, 0.0, error.kind, error.technical)
-    return None
+    elif error.kind != "context_window" or not _shortened(trial, candidates, model):
+        return None
+    return RetryScheduled(trial.tries + 1, 0.0, error.kind, error.technical)
+
+
+def _shortened(trial: _Trial, candidates: Candidates, model: Model) -> bool:
+    """Cut a conversation that the last model found too long; false when nothing can go or enough went."""
+    count = trial.failures.get("context_window", 0)
+    if trial.request is None or count >= SHORTENINGS:
+        return False
+    tokens = int(estimated(trial.request) * SHORTER)
+    if fitted(trial.request, tokens) is trial.request:
+        return False
+    trial.failures["context_window"] = count + 1
+    candidates.learn_window(model, tokens)
+    return True
 
 
 def _may_try_again(trial: _Trial, patience: Patience) -> bool:

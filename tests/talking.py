@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import contextmanager
 from typing import Any
@@ -106,12 +107,12 @@ class Verdict(BaseModel):
 class Talk:
     """What came of a talk with one model, or with several."""
 
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
+    def __init__(self, messages: Sequence[Message], desk: Desk | None = None) -> None:
+        self.messages = list(messages)
         self.events: list[Event] = []
         self.error: ProviderError | None = None
         self.output: Any = None
-        self.desk = Desk()
+        self.desk = desk or Desk()
 
     def all(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -170,10 +171,16 @@ class Stage:
         spoken = FORMATS[protocol_of(seen.path)]
         return Reply(list(spoken.write(self._remember(spoken.read(seen.body, seen.path)), first_call=self._first_call)))
 
-    def talk(self, *protocols: str, asking: Message | None = None, retries: int = 1, **options: Any) -> Talk:
+    def talk(
+        self,
+        *protocols: str,
+        messages: Sequence[Message] = (system("Be brief."), user("Go.")),
+        desk: Desk | None = None,
+        retries: int = 1,
+        **options: Any,
+    ) -> Talk:
         """Talk to the model of a protocol, with the others to fall back on; calls are answered by a real handler."""
-        talk = Talk()
-        talk.messages += [system("Be brief."), asking or user("Go.")]
+        talk = Talk(messages, desk)
         options.setdefault("tools", talk.desk.ai_tools())
         events = converse(
             talk.messages,

@@ -237,6 +237,43 @@ def test_a_call_that_the_provider_could_not_read_is_asked_for_once_more() -> Non
     assert (heard[-1].reason, len(model.asked)) == ("malformed", 2)
 
 
+def long_talk(turns: int) -> tuple[Message, ...]:
+    words = "a word or two " * 40
+    talk = [Message(role, (Text(words),)) for _ in range(turns) for role in ("user", "assistant")]
+    return (*talk, Message("user", (Text("And now?"),)))
+
+
+def ask_long(model: Moody, times: int = 1) -> list[int]:
+    """Ask a long question again and again; give how many messages each call had."""
+    candidates = Candidates(("m",), lambda name: Model(model, "m", "p:m"))
+
+    def ask(model: Model) -> ModelRequest:
+        return ModelRequest(model.name, long_talk(8))
+
+    for _ in range(times):
+        list(answered(candidates, ask, Patience(wait=Waits()), number=1, may_be_empty=False))
+    return [len(request.messages) for request in model.asked]
+
+
+def test_a_conversation_that_the_last_model_finds_too_long_is_cut_and_asked_again() -> None:
+    model = Moody([fails("context_window")], says("Hello"))
+    first, second = ask_long(model)
+    assert second < first
+    assert [request.messages[-1].text for request in model.asked] == ["And now?", "And now?"]
+
+
+def test_what_was_learnt_of_a_window_holds_for_the_rest_of_the_talk() -> None:
+    first, second, third = ask_long(Moody([fails("context_window")], says("Hello"), says("Again")), times=2)
+    assert third == second < first
+
+
+def test_cutting_comes_to_an_end() -> None:
+    model = Moody(*[[fails("context_window")]] * 9)
+    with pytest.raises(ProviderError):
+        ask_long(model)
+    assert len(model.asked) == 3
+
+
 def test_the_stream_of_a_failed_try_is_closed_before_the_next() -> None:
     """The response of a turn that is given up is closed (openai-agents#4366)."""
     closed: list[str] = []

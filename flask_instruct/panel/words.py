@@ -65,7 +65,7 @@ RETRYING: dict[str, str] = {
     "cut": _("The answer was cut off. Trying again"),
     "empty": _("The answer was empty. Asking again"),
     "malformed": _("The answer could not be understood. Asking again"),
-    "context_window": _("This has become too long for the model. Trying another"),
+    "context_window": _("This has become too long for the model. Asking in another way"),
     "unsupported": _("The model cannot read what was attached. Trying another"),
 }
 """Why a model call is made again, by the kind of its failure; any other did not answer."""

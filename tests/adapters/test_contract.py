@@ -328,7 +328,8 @@ READS_DOCUMENTS = {"openai_responses", "anthropic", "google", "scripted"}
 class TestAnAttachment:
     def test_arrives_as_it_is(self, tell: Callable[..., Stage], protocol: str) -> None:
         stage = tell([[say("A dot.")]])
-        talk = stage.talk(protocol, asking=Message("user", (Image.from_bytes(PNG), Text("What is it?"))))
+        asking = Message("user", (Image.from_bytes(PNG), Text("What is it?")))
+        talk = stage.talk(protocol, messages=[asking])
         assert talk.text == "A dot."
         image, text = stage.asked[0].messages[-1].parts
         assert isinstance(image, Image)
@@ -337,7 +338,7 @@ class TestAnAttachment:
     def test_that_the_provider_cannot_read_never_leaves(self, tell: Callable[..., Stage], protocol: str) -> None:
         stage = tell([[say("A page.")]])
         asking = Message("user", (Document.from_bytes(PDF, name="a.pdf"), Text("What is it?")))
-        talk = stage.talk(protocol, asking=asking)
+        talk = stage.talk(protocol, messages=[asking])
         if protocol in READS_DOCUMENTS:
             document = stage.asked[0].messages[-1].parts[0]
             assert isinstance(document, Document)
