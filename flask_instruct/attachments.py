@@ -55,7 +55,10 @@ class _Attachment:
                 f"The {cls.kind} has {len(data) / MEGABYTE:.1f} MB, more than the {cls.max_bytes / MEGABYTE:g} MB that "
                 "providers take: make it smaller."
             )
-        return cls(cls._readable(media_type or _media_type_of(data)), data=bytes(data), name=name)
+        found = _media_type_of(data)
+        if found is not None and media_type not in (None, found):
+            raise ValueError(f"The {cls.kind} is {found} and not {media_type}, as its first bytes say.")
+        return cls(cls._readable(media_type or found), data=bytes(data), name=name)
 
     @classmethod
     def from_path(cls, path: str | Path, media_type: str | None = None) -> Self:

@@ -154,6 +154,12 @@ def answered(
         model = candidates.current()
         try:
             return (yield from _one_try(trial, candidates, model, ask, patience))
+        except ConfigurationError as error:
+            # Only now seen: a model's name, a client that could not be made.
+            if not candidates.move_on():
+                raise
+            logger.warning("Model %s is passed over: %s", model.label, error)
+            continue
         except ProviderError as error:
             scheduled = _next_try(trial, candidates, model, error, patience)
             if scheduled is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -57,6 +58,8 @@ class Config:
     """Seconds a single job of a run may take."""
     lease: float = 60.0
     """Seconds after which a run whose worker went silent is taken up by another."""
+    stop_interval: float = 0.5
+    """Seconds between two looks whether a person has stopped a run in hand."""
     sweep_interval: float = 15.0
     """Seconds between two looks for lost or forgotten runs, in every worker."""
     max_attempts: int = 10
@@ -132,9 +135,9 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
         if hint is bool:
             return value.lower() in ("1", "true", "yes", "on") if isinstance(value, str) else bool(value)
         if hint is int:
-            return int(value)
+            return _number(key, value, whole=True)
         if hint is float:
-            return float(value)
+            return _number(key, value, whole=False)
         if hint == tuple[str, ...]:
             return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
     except (TypeError, ValueError):
@@ -144,6 +147,22 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
     if hint in (str, str | None) and not isinstance(value, str):
         raise ConfigurationError(f"{key} must be text, got {value!r}.")
     return value
+
+
+MAY_BE_ZERO = frozenset(
+    {"INSTRUCT_RETRIES", "INSTRUCT_RETRY_WAIT", "INSTRUCT_MAX_ROUNDS", "INSTRUCT_MAX_TOOL_RETRIES"}
+    | {"INSTRUCT_TEXT_INTERVAL", "INSTRUCT_MAX_ATTEMPTS"}
+)
+"""Numbers for which none is an amount; a time-out or a limit of 0 would let nothing through."""
+
+
+def _number(key: str, value: Any, *, whole: bool) -> Any:
+    number = float(value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and key not in MAY_BE_ZERO) or (whole and number % 1):
+        kind = "a whole number" if whole else "a number"
+        least = "of at least 0" if key in MAY_BE_ZERO else "above 0"
+        raise ConfigurationError(f"{key} must be {kind} {least}, got {value!r}.")
+    return int(number) if whole else number
 
 
 def _read_mapping(key: str, value: Any) -> Any:

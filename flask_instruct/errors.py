@@ -56,6 +56,13 @@ class ToolTimeout(BaseException):
     """
 
 
+class Stopped(BaseException):
+    """Raised to end a talk because a person has stopped it.
+
+    Not an :class:`Exception`: neither a tool nor the loop may take it for an error of the model or the app.
+    """
+
+
 class AlreadyAnswered(InstructError):
     """Raise when a tool call request is answered a second time."""
 

@@ -182,13 +182,14 @@ class LimitReached:
 class Finish:
     """The model's turn is over: why, in our closed words and the provider's, and the whole turn.
 
-    :param output: the value, where the turn is the answer that ``gen(output=…)`` asked for.
+    :param output: the value, where the turn is the answer that ``gen(output=…)`` asked for; ``answer`` is its text.
     """
 
     reason: FinishReason
     raw: str
     message: Message
     output: Any = None
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

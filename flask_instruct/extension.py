@@ -42,18 +42,15 @@ from .prompt import Message
 from .prompt import gen
 from .runs import models
 from .runs.notices import RunObserver
-from .runs.notices import add_to_outbox
-from .runs.notices import gathering
-from .runs.notices import publish
-from .runs.notices import tell
+from .runs.notices import announce
 from .runs.queue import ring
 from .runs.spending import Spending
 from .runs.spending import spent_by_conversation
 from .runs.spending import spent_by_run
 from .runs.spending import spent_on_day
+from .runs.stopping import cancel
 from .runs.unit import Unit
 from .runs.unit import ledger_engine
-from .transactions import on_commit
 
 Authorize = Callable[[Any, AiResponseHandler], bool]
 AuthorizeStream = Callable[[str, str], bool]
@@ -304,6 +301,7 @@ class Instruct:
                 error_safe=None,
                 error_technical=None,
                 resumes=0,
+                cancel_requested=False,
                 retry_at=None,
             )
             .execution_options(synchronize_session=False)
@@ -315,6 +313,14 @@ class Instruct:
         self._announce(state, run, "run_changed")
         session.commit()
         return run
+
+    def cancel(self, run: models.Run) -> bool:
+        """Stop a run, and commit the session; also as ``run.cancel()``. False when it had ended before.
+
+        A run that waits has ended when this returns. One that a worker holds ends within a second: a wait for the model
+        is broken off, a tool that is running comes to its end, and what was said is kept.
+        """
+        return cancel(run)
 
     def spending(
         self,
@@ -344,18 +350,9 @@ class Instruct:
         return spent_on_day(session, day, actor=who, tenant=tenant)
 
     def _announce(self, state: State, run: models.Run, change: str) -> None:
-        """Write the run's fragments with the run; publish them and ring for a worker after the commit."""
-        with gathering() as broadcasts_made:
-            tell(state, change, run)
-        session = state.db.session()
-        fragments = add_to_outbox(session, broadcasts_made)
+        """Tell the pages of a run with the commit, and ring for a worker after it."""
         run_id, attempt = run.id, run.attempt
-
-        def committed() -> None:
-            publish(state, fragments)
-            ring(state, run_id, attempt)
-
-        on_commit(session, committed)
+        announce(state, (change, run), then=lambda: ring(state, run_id, attempt))
 
     def _state(self) -> State:
         state: State | None = current_app.extensions.get("instruct")

@@ -8,6 +8,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,8 @@ from .adapters.registry import Credentials
 from .ambient import surroundings
 from .attempts import Patience
 from .config import Config
+from .errors import InstructError
+from .errors import Stopped
 from .events import Event
 from .events import Finish
 from .events import LimitReached
@@ -27,6 +32,7 @@ from .events import UsageReported
 from .prompt import Gen
 from .prompt import Message
 from .talk import converse
+from .talk import limit_met
 from .tools import ToolContext
 from .tools import ToolOutcome
 from .tools import run_tool
@@ -40,11 +46,12 @@ logger = logging.getLogger("flask_instruct")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a talk ended: by the model (``finish``), by a limit, or by an error."""
+    """How a talk ended: by the model (``finish``), by a limit, by an error, or because a person stopped it."""
 
     finish: Finish | None = None
     limit: LimitReached | None = None
     error: Exception | None = None
+    stopped: bool = False
 
 
 class Recorder:
@@ -57,6 +64,13 @@ class Recorder:
         self._handler = handler
         self._seq = 0
         self._heard_text = False
+
+    def checkpoint(self) -> None:
+        """Nothing is under way: the place to raise :class:`~flask_instruct.errors.Stopped`."""
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Surround a wait for the model, which may be broken off by ``Stopped`` at any moment."""
+        return nullcontext()
 
     def round_started(self, event: RoundStarted) -> None:
         """A model call is about to leave."""
@@ -129,15 +143,19 @@ class Orchestrator:
         credentials: Credentials | None = None,
     ) -> None:
         self.messages = messages
+        self._handler = handler
         self._gen = gen
         self._recorder = recorder or Recorder(handler)
         self._config = config or surroundings().config
         self._adapter = adapter
         self._credentials = credentials
 
-    def start(self) -> Ending:
-        """Run the talk to its end. An error of the model call is an ending, not an exception."""
-        ending = self._talk()
+    def start(self, last_word: Finish | None = None) -> Ending:
+        """Run the talk to its end. An error of the model call is an ending, not an exception.
+
+        :param last_word: the end of the last of the messages, where the talk was over before: nothing is asked again.
+        """
+        ending = self._talk() if last_word is None else Ending(last_word, limit_met(self.messages[:-1], self._gen))
         self._recorder.ended(ending)
         return ending
 
@@ -153,7 +171,7 @@ class Orchestrator:
             patience=self._patience(),
         )
         try:
-            for event in stream:
+            while (event := self._next(stream)) is not None:
                 match event:
                     case RoundStarted():
                         self._recorder.round_started(event)
@@ -170,11 +188,20 @@ class Orchestrator:
                         limit = event
                     case _:
                         self._recorder.streamed(event)
+        except Stopped:
+            return Ending(finish=finish, stopped=True)
         except Exception as error:
+            if not isinstance(error, InstructError):
+                logger.exception("The talk of %s broke off", type(self._handler).__name__)
             return Ending(finish=finish, error=error)
         finally:
             stream.close()
         return Ending(finish=finish, limit=limit)
+
+    def _next(self, stream: Iterator[Event]) -> Event | None:
+        self._recorder.checkpoint()
+        with self._recorder.listening():
+            return next(stream, None)
 
     def _patience(self) -> Patience:
         recorder, config = self._recorder, self._config
@@ -189,7 +216,9 @@ class Orchestrator:
 
 
 def tell_ending(handler: AiResponseHandler, ending: Ending) -> None:
-    """Call the one callback that fits how the talk ended."""
+    """Call the one callback that fits how the talk ended; of a stop its own person knows."""
+    if ending.stopped:
+        return
     if ending.error is not None:
         handler.handle_ai_error(ending.error)
     elif ending.limit is not None:

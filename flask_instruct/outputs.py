@@ -59,8 +59,11 @@ class Output:
 
         :raises Unfit: with every fault.
         """
+        written = _without_fence(text)
+        if written.strip() in ("", "null"):
+            raise Unfit(("It is empty",))
         try:
-            data = parse_arguments(_without_fence(text), limit=LONGEST)
+            data = parse_arguments(written, limit=LONGEST)
         except InvalidArguments as refusal:
             raise Unfit(tuple(str(problem) for problem in refusal.problems)) from None
         if self.model is None:

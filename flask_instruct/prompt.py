@@ -210,14 +210,7 @@ class _Talk:
     def finished(self, finish: Finish, step: Gen) -> None:
         self.finish, self.output = finish, finish.output
         if step.capture is not None:
-            self.captures[step.capture] = _told(finish)
-
-
-def _told(finish: Finish) -> str:
-    """The text of an answer; where it was given by the final tool, that call's JSON."""
-    if finish.output is not None and finish.message.calls:
-        return finish.message.calls[-1].raw
-    return finish.message.text
+            self.captures[step.capture] = finish.answer or finish.message.text
 
 
 def _run(steps: tuple[Message | Gen, ...], talk: _Talk) -> Generator[Event, None, None]:

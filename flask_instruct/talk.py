@@ -14,6 +14,7 @@ from .adapters.base import Adapter
 from .adapters.base import Model
 from .adapters.conversation import without_calls
 from .adapters.registry import Credentials
+from .adapters.registry import preferred
 from .adapters.registry import resolve
 from .ambient import surroundings
 from .attempts import Ask
@@ -26,6 +27,7 @@ from .events import Event
 from .events import Finish
 from .events import LimitReached
 from .events import ToolCallRequest
+from .generation import models_of
 from .outputs import Output
 from .outputs import Unfit
 from .prompt import Gen
@@ -37,7 +39,11 @@ from .prompt import ToolResult
 
 UNANSWERED = "This call was not answered by the application; nothing was done."
 ACCEPTED = "Accepted."
-ASK_AGAIN = "Your answer does not have the wanted shape:\n- {problems}\nGive the whole answer again, corrected."
+UNFIT = "Your answer does not have the wanted shape:"
+AGAIN = "Give the whole answer again, corrected."
+MOST_CALLS = 128
+"""Calls of one turn that are carried out; providers' own limits for tools are of this size."""
+TOO_MANY = f"Not carried out: only the first {MOST_CALLS} calls of a turn are. Make fewer calls at once."
 
 
 def converse(
@@ -71,13 +77,13 @@ def converse(
     yield from _answer_calls(messages, gen)
     asked_again = 0
     while True:
-        limit = _limit(messages, gen)
+        limit = limit_met(messages, gen)
         finish = yield from answered(
             candidates,
             _asking(messages, gen, forbid_tools=limit is not None),
             patience,
             number=_turns(messages) + 1,
-            may_be_empty=_tool_rounds(messages) > 0,
+            may_be_empty=gen.output is None and _tool_rounds(messages) > 0,
         )
         finish = _judged(finish, gen, forbid_tools=limit is not None)
         messages.append(finish.message)
@@ -87,7 +93,7 @@ def converse(
             return finish.output
         if gen.output is not None and _is_unfit(finish, gen):
             asked_again += 1
-            _ask_again(messages, gen.output, finish, last=asked_again > gen.output_retries)
+            _ask_again(messages, gen, finish, last=asked_again > gen.output_retries)
         elif limit is not None:
             yield limit
             return None
@@ -99,10 +105,11 @@ def converse(
 
 
 def _candidates(gen: Gen, adapter: Adapter | None, config: Config, credentials: Credentials | None) -> Candidates:
-    names = gen.models or (None,)
+    names: tuple[str | None, ...] = gen.models or (None,)
     if adapter is not None:
         return Candidates(names[:1], lambda name: Model(adapter, name or "", name or ""))
-    return Candidates(names, lambda name: resolve(name, config, credentials))
+    chosen = gen.models or models_of(preferred(config)) or (None,)
+    return Candidates(chosen, lambda name: resolve(name, config, credentials))
 
 
 def _asking(messages: list[Message], gen: Gen, *, forbid_tools: bool) -> Ask:
@@ -119,7 +126,7 @@ def _asking(messages: list[Message], gen: Gen, *, forbid_tools: bool) -> Ask:
             return request
         if model.native_output == "always" or (model.native_output == "without_tools" and not gen.tools):
             return replace(request, output=gen.output.spec)
-        tools = (*(() if forbid_tools else gen.tools), _final_tool(gen, gen.output))
+        tools = (*(gen.tools if request.tool_choice != "none" else ()), _final_tool(gen, gen.output))
         return replace(request, tools=tools, tool_choice="required")
 
     return ask
@@ -134,6 +141,7 @@ def _final_tool(gen: Gen, output: Output) -> Any:
 
 def _judged(finish: Finish, gen: Gen, *, forbid_tools: bool) -> Finish:
     """Drop calls that were forbidden, and find the value in an answer that has the wanted shape."""
+    finish = _bounded(finish)
     final = _final_name(gen)
     if forbid_tools and any(call.name != final for call in finish.message.calls):
         # A server that ignores "none" must not get its calls run, nor leave them unanswered.
@@ -149,8 +157,20 @@ def _judged(finish: Finish, gen: Gen, *, forbid_tools: bool) -> Finish:
         except Unfit:
             continue
         others = any(call.name != final for call in calls)
-        return replace(finish, reason="tool_calls" if others else "stop", output=value)
+        return replace(finish, reason="tool_calls" if others else "stop", output=value, answer=text)
     return finish
+
+
+def _bounded(finish: Finish) -> Finish:
+    """Refuse the calls beyond what one turn may have: each is a transaction and a card on the page."""
+    if len(finish.message.calls) <= MOST_CALLS:
+        return finish
+    kept = {call.id for call in finish.message.calls[:MOST_CALLS]}
+    parts = tuple(
+        replace(part, refusal=TOO_MANY) if isinstance(part, ToolCall) and part.id not in kept else part
+        for part in finish.message.parts
+    )
+    return replace(finish, message=replace(finish.message, parts=parts))
 
 
 def _without(message: Message, keep: str | None) -> tuple[Any, ...]:
@@ -173,21 +193,26 @@ def _is_unfit(finish: Finish, gen: Gen) -> bool:
     return finish.reason in ("stop", "tool_calls") and bool(_answers(finish, _final_name(gen)))
 
 
-def _ask_again(messages: list[Message], output: Output, finish: Finish, *, last: bool) -> None:
-    problems = _problems(output, finish)
+def _ask_again(messages: list[Message], gen: Gen, finish: Finish, *, last: bool) -> None:
+    text = _answers(finish, _final_name(gen))[-1]
+    problems = _problems(gen, text)
     if last:
-        raise OutputError(problems, finish.message.text or finish.message.calls[-1].raw)
+        raise OutputError(problems, text)
     if not finish.message.calls:
-        messages.append(Message("user", (Text(ASK_AGAIN.format(problems="\n- ".join(problems))),)))
+        messages.append(Message("user", (Text(_asked_again(problems)),)))
 
 
-def _problems(output: Output, finish: Finish) -> tuple[str, ...]:
-    text = finish.message.calls[-1].raw if finish.message.calls else finish.message.text
+def _problems(gen: Gen, text: str) -> tuple[str, ...]:
+    assert gen.output is not None
     try:
-        output.read(text)
+        gen.output.read(text)
     except Unfit as unfit:
         return unfit.problems
     return ()
+
+
+def _asked_again(problems: tuple[str, ...]) -> str:
+    return "\n- ".join([UNFIT, *problems]) + f"\n{AGAIN}"
 
 
 # -- tool calls --------------------------------------------------------------------------------------------------------
@@ -220,11 +245,8 @@ def _known_result(call: ToolCall, gen: Gen) -> ToolResult | None:
         return ToolResult(call.id, call.name, call.refusal, error=True)
     if gen.output is None or call.name != _final_name(gen):
         return None
-    try:
-        gen.output.read(call.raw)
-    except Unfit as unfit:
-        return ToolResult(call.id, call.name, ASK_AGAIN.format(problems="\n- ".join(unfit.problems)), error=True)
-    return ToolResult(call.id, call.name, ACCEPTED)
+    problems = _problems(gen, call.raw)
+    return ToolResult(call.id, call.name, _asked_again(problems) if problems else ACCEPTED, error=bool(problems))
 
 
 def _open_turn(messages: list[Message]) -> tuple[int | None, dict[str, ToolResult]]:
@@ -243,10 +265,8 @@ def _open_turn(messages: list[Message]) -> tuple[int | None, dict[str, ToolResul
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def _limit(messages: list[Message], gen: Gen) -> LimitReached | None:
-    """The limit that the talk has met, told from its messages alone: it counts the same after a resume."""
-    if not gen.tools:
-        return None
+def limit_met(messages: list[Message], gen: Gen) -> LimitReached | None:
+    """Return the limit that a talk has met, told from its messages alone: it counts the same after a resume."""
     if _tool_rounds(messages) >= gen.max_rounds:
         return LimitReached("rounds", gen.max_rounds)
     if any(count > gen.max_tool_retries for count in _failures(messages).values()):
@@ -266,8 +286,13 @@ def _failures(messages: list[Message]) -> dict[str, int]:
 
 def _current(messages: list[Message]) -> list[Message]:
     """The turns since the last word of the user."""
-    start = max((index for index, message in enumerate(messages) if message.role == "user"), default=-1)
+    start = max((index for index, message in enumerate(messages) if _is_the_users(message)), default=-1)
     return messages[start + 1 :]
+
+
+def _is_the_users(message: Message) -> bool:
+    """What the loop itself says in the user's place does not begin a new count."""
+    return message.role == "user" and not message.text.startswith(UNFIT)
 
 
 def _tool_rounds(messages: list[Message]) -> int:

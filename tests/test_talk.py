@@ -13,6 +13,8 @@ from pydantic import Field
 
 from flask_instruct.adapters.base import Model
 from flask_instruct.adapters.profiles import NativeOutput
+from flask_instruct.adapters.scripted import Say
+from flask_instruct.adapters.scripted import register_script
 from flask_instruct.errors import DeclarationError
 from flask_instruct.errors import OutputError
 from flask_instruct.errors import ProviderError
@@ -30,6 +32,8 @@ from flask_instruct.messages import ToolCall
 from flask_instruct.messages import ToolSpec
 from flask_instruct.outputs import TOOL_NAME
 from flask_instruct.prompt import Prompt
+from flask_instruct.talk import MOST_CALLS
+from flask_instruct.talk import TOO_MANY
 from flask_instruct.talk import converse
 
 ADD = ToolSpec("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}})
@@ -261,3 +265,58 @@ def test_without_tools_an_empty_answer_is_an_error() -> None:
     with pytest.raises(ProviderError) as caught:
         (Prompt().user("Hello.") + gen("m")).call(adapter=Speaker((), (), ()))
     assert caught.value.kind == "empty"
+
+
+@pytest.mark.parametrize("refusal", ["", "No such function."])
+def test_a_model_that_calls_what_it_was_not_offered_meets_the_limits_too(refusal: str) -> None:
+    speaker = Speaker(*(call("x", call_id=str(number), refusal=refusal) for number in range(50)))
+    with pytest.raises(OutputError):
+        (Prompt().user("Go.") + gen("m", output=Verdict, max_rounds=3)).call(adapter=speaker)
+    assert len(speaker.asked) <= 6
+    speaker = Speaker(*(call("x", call_id=str(number), refusal=refusal) for number in range(50)))
+    events = list(converse([Message("user", (Text("Go."),))], gen("m", max_rounds=3), adapter=speaker))
+    assert isinstance(events[-1], LimitReached)
+
+
+def test_forbidden_tools_are_not_offered_beside_the_final_one() -> None:
+    speaker = Speaker(call(TOOL_NAME, '{"word": "good", "score": 1}'))
+    (Prompt().user("Judge.") + gen(output=Verdict, tools=[ADD], tool_choice="none")).call(adapter=speaker)
+    assert [tool.name for tool in speaker.asked[0].tools] == [TOOL_NAME]
+
+
+def test_an_unfit_answer_does_not_begin_a_new_count_of_rounds(native: Any) -> None:
+    speaker = native(Speaker(call("add"), "unfit", "unfit", "unfit"))
+    with pytest.raises(OutputError):
+        (Prompt().user("Judge.") + gen("p:m", output=Verdict, tools=[ADD], max_rounds=1)).call()
+    assert [request.tool_choice for request in speaker.asked] == ["auto", "none", "none", "none"]
+
+
+class Lenient(BaseModel):
+    word: str = "good"
+
+
+@pytest.mark.parametrize("nothing", ["null", "```json\n```", "  "])
+def test_nothing_is_no_answer_even_where_every_field_has_a_default(native: Any, nothing: str) -> None:
+    native(Speaker(nothing, '{"word": "bad"}'))
+    assert (Prompt().user("Judge.") + gen("p:m", output=Lenient)).call().output == Lenient(word="bad")
+
+
+def test_what_is_captured_is_the_answer_and_not_a_call_beside_it() -> None:
+    speaker = Speaker((call(TOOL_NAME, '{"word": "good", "score": 9}'), call("add")))
+    reply = (Prompt().user("Judge.") + gen(output=Verdict, tools=[ADD], capture="it")).call(adapter=speaker)
+    assert reply.captures == {"it": '{"word": "good", "score": 9}'}
+
+
+def test_a_turn_of_thousands_of_calls_is_cut_short_and_each_call_is_answered() -> None:
+    many = tuple(call("add", call_id=str(number)) for number in range(MOST_CALLS + 5))
+    messages = [Message("user", (Text("Go."),))]
+    events = list(converse(messages, gen("m", tools=[ADD]), adapter=Speaker(many, "Done.")))
+    assert len([event for event in events if isinstance(event, ToolCallRequest)]) == MOST_CALLS
+    assert len(messages[2].results) == MOST_CALLS + 5
+    assert messages[2].results[-1].content == TOO_MANY
+
+
+def test_a_prompt_without_a_model_tries_all_that_the_setting_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    register_script("good", [[Say("Here.")]])
+    monkeypatch.setenv("INSTRUCT_DEFAULT_MODEL", "scripted:no-such-script, scripted:good")
+    assert (Prompt().user("Go.") + gen()).call().text == "Here."

@@ -18,6 +18,7 @@ from ..errors import ConfigurationError
 from ..errors import RunEnded
 from ..live.turbo_stream import turbo_stream
 from . import forms
+from .forms import Posted
 from .forms import Refused
 from .language import gettext as _
 from .page import asset_url
@@ -26,6 +27,7 @@ from .rendering import render
 
 if TYPE_CHECKING:
     from ..extension import State
+    from ..runs.models import Run
 
 STREAM_TYPE = "text/vnd.turbo-stream.html"
 
@@ -55,14 +57,27 @@ def retry_run(run_id: UUID) -> ResponseReturnValue:
     from ..extension import Instruct
 
     posted = forms.read(_state())
-    run = _state().run(str(run_id))
-    if run is None or run.handler != posted.gid:
-        raise Refused(404, _("There is no such request here."))
     try:
-        Instruct().retry(run)
+        Instruct().retry(_run_of(run_id, posted))
     except RunEnded:
         raise Refused(409, _("Someone else was faster: this is no longer waiting for a retry.")) from None
     return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+
+
+@blueprint.post("/runs/<uuid:run_id>/stop")
+def stop_run(run_id: UUID) -> ResponseReturnValue:
+    """Stop a run; one that has ended meanwhile is as good as stopped."""
+    posted = forms.read(_state())
+    _run_of(run_id, posted).cancel()
+    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+
+
+def _run_of(run_id: UUID, posted: Posted) -> Run:
+    """Return the run that a form is about, if it is one of the form's own record."""
+    run = _state().run(str(run_id))
+    if run is None or run.handler != posted.gid:
+        raise Refused(404, _("There is no such request here."))
+    return run
 
 
 @blueprint.errorhandler(Refused)

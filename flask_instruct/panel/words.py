@@ -125,7 +125,7 @@ def run_phrase(run: Run) -> Phrase:
     if run.status == "retrying":
         words = gettext(RETRYING.get(run.retry_reason or "", text))
     if run.status == "running":
-        running = next((call for call in run.calls if call.status == "running"), None)
+        running = next((call for call in reversed(run.calls) if call.status == "running"), None)
         if running is not None:
             words = gettext(_("Using “%(tool)s”"), tool=title_of(running.name))
         elif any(message.state == "streaming" for message in run.messages):

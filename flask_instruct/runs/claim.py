@@ -6,6 +6,7 @@ from datetime import datetime
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from typing import Any
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 WORN_OUT = "The work on this was interrupted too often and was ended."
 
 
-def claim(state: State, engine: sa.Engine, run_id: str) -> Run | None:
+class Claimed(NamedTuple):
+    """A run that is ours now; ``heard`` says that a handler may have heard text of an answer that was thrown away."""
+
+    run: Run
+    heard: bool
+
+
+def claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
     """Take a run that is queued, or whose worker's lease ran out. None when there is nothing to take.
 
     What was half done is cleared in the same transaction: an answer that was being received is discarded whole,
@@ -37,8 +45,10 @@ def claim(state: State, engine: sa.Engine, run_id: str) -> Run | None:
             return None
         run = unit.ledger.get(Run, run_id, populate_existing=True)
         assert run is not None
-        _clear(unit, run, notices)
-        if run.resumes > state.config.max_attempts:
+        heard = _clear(unit, run, notices)
+        if run.cancel_requested:
+            _end_stopped(unit, run, notices)
+        elif run.resumes > state.config.max_attempts:
             _give_up(unit, run, notices)
         unit.ledger.flush()
         notices.tell(unit, "run_changed", run)
@@ -46,7 +56,7 @@ def claim(state: State, engine: sa.Engine, run_id: str) -> Run | None:
         # Loaded now, for use after the transaction.
         _ = run.attachments, [call for message in run.messages for call in message.calls]
     notices.flush(engine)
-    return None if run.ended else run
+    return None if run.ended else Claimed(run, heard)
 
 
 def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: datetime) -> bool:
@@ -92,7 +102,8 @@ def _take(unit: Unit, seen: Run, lease: float) -> bool:
     return taken.rowcount == 1
 
 
-def _clear(unit: Unit, run: Run, notices: Notices) -> None:
+def _clear(unit: Unit, run: Run, notices: Notices) -> bool:
+    heard = any(message.state == "streaming" and message.text for message in run.messages)
     for message in list(run.messages):
         if message.state != "complete":
             notices.tell(unit, "message_discarded", run, message)
@@ -108,6 +119,14 @@ def _clear(unit: Unit, run: Run, notices: Notices) -> None:
         if call.status == "running":
             call.status, call.started_at = "waiting", None
             notices.tell(unit, "call_changed", run, call)
+    return heard
+
+
+def _end_stopped(unit: Unit, run: Run, notices: Notices) -> None:
+    """Its worker died before it could."""
+    close_open_calls(unit, run, notices)
+    run.status = "cancelled"
+    run.lease_until, run.ended_at = None, now()
 
 
 def _give_up(unit: Unit, run: Run, notices: Notices) -> None:

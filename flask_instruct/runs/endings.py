@@ -35,6 +35,8 @@ Description = tuple[Status, str | None, str | None, str | None]
 
 def describe(ending: Ending) -> Description:
     """Return status, error class, words for the person and text for the developer."""
+    if ending.stopped:
+        return "cancelled", None, None, None
     if ending.error is not None:
         return ("failed", *_error(ending.error))
     if ending.limit is not None:

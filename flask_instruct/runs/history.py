@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from ..events import Finish
 from ..prompt import Message
 from ..prompt import Part
 from ..prompt import Text
@@ -35,6 +36,14 @@ def transcript(run: Run) -> list[Message]:
         if results:
             messages.append(Message("tool", results))
     return messages
+
+
+def last_word(run: Run) -> Finish | None:
+    """Return the model's last word where it was said and written, and only the run's end was not."""
+    row = run.messages[-1] if run.messages else None
+    if row is None or row.state != "complete" or row.finish_reason != "stop" or row.parts is None:
+        return None
+    return Finish("stop", row.finish_raw or "", Message.from_json(row.parts))
 
 
 def _asked(run: Run) -> tuple[Part, ...]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import cast
@@ -23,14 +21,15 @@ from ..handlers import locate
 from ..orchestrator import Ending
 from ..orchestrator import Orchestrator
 from ..prompt import Gen
+from .claim import Claimed
 from .claim import claim
-from .claim import renew_lease
+from .history import last_word
 from .history import transcript
 from .journal import Journal
 from .models import Run
-from .models import now
 from .steps import Interrupted
 from .unit import ledger_engine
+from .watch import Watch
 
 if TYPE_CHECKING:
     from ..extension import State
@@ -48,13 +47,15 @@ def generate(run_id: str) -> None:
     with app.app_context():
         state: State = app.extensions["instruct"]
         engine = ledger_engine(state.db)
-        run = claim(state, engine, run_id)
-        if run is None:
+        claimed = claim(state, engine, run_id)
+        if claimed is None:
             _say_why_not(engine, run_id)
             return
-        with request_of(app, run), _heartbeat(app, engine, run):
+        run = claimed.run
+        watch = Watch(state, engine, state.db.engine, run)
+        with request_of(app, run), watch.beside():
             try:
-                carry_out(state, engine, run)
+                carry_out(state, engine, claimed, watch)
             except Interrupted as interruption:
                 logger.warning("Run %s was left for another worker: %s", run_id, interruption)
             finally:
@@ -74,11 +75,12 @@ def _say_why_not(engine: sa.Engine, run_id: str) -> None:
     )
 
 
-def carry_out(state: State, engine: sa.Engine, run: Run) -> Ending | None:
+def carry_out(state: State, engine: sa.Engine, claimed: Claimed, watch: Watch) -> Ending | None:
     """Drive a claimed run to its end, recording every step."""
-    journal = Journal(state, engine, run)
+    run = claimed.run
+    journal = Journal(state, engine, run, watch)
     try:
-        ending = _talk(state, journal, run)
+        ending = _talk(state, journal, claimed)
     except Interrupted:
         raise
     except Exception as error:
@@ -90,10 +92,11 @@ def carry_out(state: State, engine: sa.Engine, run: Run) -> Ending | None:
     return ending
 
 
-def _talk(state: State, journal: Journal, run: Run) -> Ending:
+def _talk(state: State, journal: Journal, claimed: Claimed) -> Ending:
+    run = claimed.run
     handler = locate(run.handler)
     tools = tuple(tool.spec() for tool in handler.ai_tools())
-    journal.attach(handler)
+    journal.attach(handler, heard=claimed.heard)
     state.db.session.remove()
     gen = Gen(
         model=run.model or state.config.default_model or preferred(state.config),
@@ -109,7 +112,7 @@ def _talk(state: State, journal: Journal, run: Run) -> Ending:
         recorder=journal,
         config=state.config,
         credentials=_credentials(state, run),
-    ).start()
+    ).start(last_word(run))
 
 
 def _credentials(state: State, run: Run) -> Credentials | None:
@@ -132,32 +135,6 @@ def request_of(app: Flask, run: Run) -> Iterator[None]:
     """Push a request context with the address under which the run was asked for, so that links come out the same."""
     with app.test_request_context(base_url=run.base_url):
         yield
-
-
-@contextmanager
-def _heartbeat(app: Flask, engine: sa.Engine, run: Run) -> Iterator[None]:
-    """Renew the run's lease from a thread of its own while a model or a tool keeps us waiting."""
-    state: State = app.extensions["instruct"]
-    lease = state.config.lease
-    stopped = threading.Event()
-    run_id, attempt = run.id, run.attempt
-
-    def beat() -> None:
-        while not stopped.wait(lease / 3):
-            try:
-                with engine.begin() as connection:
-                    if not renew_lease(connection, run_id, attempt, now() + timedelta(seconds=lease)):
-                        return
-            except sa.exc.SQLAlchemyError as error:
-                logger.warning("The lease of run %s could not be renewed: %s", run_id, error)
-
-    thread = threading.Thread(target=beat, name=f"instruct-lease-{run_id}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
 
 
 def _app() -> Flask:

@@ -6,6 +6,7 @@ the outbox, and after the commit they are published.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -38,6 +39,7 @@ from .steps import Interrupted
 from .steps import LostLease
 from .steps import Steps
 from .unit import Unit
+from .watch import Watch
 
 if TYPE_CHECKING:
     from ..extension import State
@@ -50,18 +52,30 @@ class UnitLost(Exception):
 class Journal(Recorder):
     """One worker's hold on one run."""
 
-    def __init__(self, state: State, engine: sa.Engine, run: Run) -> None:
+    def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch) -> None:
         self._state = state
+        self._watch = watch
         self._engine = engine
         self._actor = run.actor
         self._notices = Notices(state)
         self._app_code = AppCode(state, self._notices, run.handler)
-        self._steps = Steps(state, engine, run, self._notices)
+        self._steps = Steps(state, engine, run, self._notices, watch)
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
 
-    def attach(self, handler: AiResponseHandler) -> None:
-        """Learn what the handler wants to hear."""
+    def attach(self, handler: AiResponseHandler, *, heard: bool = False) -> None:
+        """Learn what the handler wants to hear.
+
+        :param heard: it may have heard text of an answer that was thrown away as the run was taken up again.
+        """
         self._rounds.attach(handler)
+        if heard:
+            self._rounds.lost(heard=True)
+
+    def checkpoint(self) -> None:
+        self._watch.checkpoint()
+
+    def listening(self) -> AbstractContextManager[None]:
+        return self._watch.listening()
 
     # -- the model's turn ------------------------------------------------------------------------------------------
 
@@ -93,7 +107,7 @@ class Journal(Recorder):
 
         :raises LostLease: when another worker has the run.
         """
-        self._steps.check_deadline()
+        self._watch.checkpoint()
         call_id = self._begin_call(request)
         outcome: ToolOutcome | None = None
         try:
@@ -185,10 +199,11 @@ class Journal(Recorder):
     def ended(self, ending: Ending) -> None:
         status, error_class, safe, technical = describe(ending)
         with self._steps.step() as (unit, run):
-            self._rounds.cut_off(unit, run, error_class)
+            self._rounds.cut_off(unit, run, status if ending.stopped else error_class)
             close_open_calls(unit, run, self._notices)
             self._app_code.call_back(unit, lambda handler: tell_ending(handler, ending))
             run.status = status
+            run.cancel_requested = run.cancel_requested or ending.stopped
             run.error_class, run.error_safe, run.error_technical = error_class, safe, technical
             run.limit_reached = ending.limit.limit if ending.limit is not None else None
             run.lease_until = run.retry_at = None

@@ -169,6 +169,12 @@ class Run(Ledger):
     def active(self) -> bool:
         return self.status in ACTIVE
 
+    def cancel(self) -> bool:
+        """Stop the run, from any process; see ``Instruct.cancel``."""
+        from .stopping import cancel
+
+        return cancel(self)
+
     @property
     def job(self) -> Job | None:
         """The RQ job of the current attempt, or None where Redis no longer has it."""
@@ -269,8 +275,8 @@ class ModelCall(Ledger):
     id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
     run_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_run.id", ondelete="CASCADE"), index=True)
     message_id: Mapped[str | None] = mapped_column(sa.String(36))
-    provider: Mapped[str | None] = mapped_column(sa.String(100))
-    model: Mapped[str] = mapped_column(sa.String(200))
+    provider: Mapped[str | None] = mapped_column(WireName(100))
+    model: Mapped[str] = mapped_column(WireName(200))
     attempt: Mapped[int]
     try_number: Mapped[int] = mapped_column(default=1)
     """Which try of its round, from 1."""

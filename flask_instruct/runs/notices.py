@@ -5,10 +5,12 @@ published after its commit. For what is lost between commit and publish, the pag
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
+from typing import Any
 from typing import NamedTuple
 from typing import Protocol
 
@@ -18,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from ..live.broadcasts import outlet
 from ..live.turbo_stream import turbo_stream
+from ..transactions import on_commit
 from .models import Message
 from .models import Outbox
 from .models import Run
@@ -130,6 +133,26 @@ def tell(state: State, change: str, *about: object) -> None:
             getattr(observer, change)(*about)
         except Exception:
             logger.exception("A page could not be told of %s", change)
+
+
+def announce(state: State, *changes: tuple[Any, ...], then: Callable[[], object] | None = None) -> None:
+    """Write the fragments of changes in the app's own session, with the rows; publish them after its commit.
+
+    :param changes: each the name of an observer's method and what it is about.
+    :param then: called after that.
+    """
+    with gathering() as broadcasts:
+        for change, *about in changes:
+            tell(state, change, *about)
+    session = state.db.session()
+    fragments = add_to_outbox(session, broadcasts)
+
+    def committed() -> None:
+        publish(state, fragments)
+        if then is not None:
+            then()
+
+    on_commit(session, committed)
 
 
 def add_to_outbox(session: Session, broadcasts: list[tuple[str, str]]) -> list[Fragment]:

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("flask_instruct")
 
+COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+LARGEST_COUNT = 2**31 - 1
+"""What the columns hold; a provider that counts more has lost count."""
+
 KEPT = frozenset({"stop", "tool_calls", "pause"})
 """Finish reasons after which the model's turn belongs to the history; any other is shown but not replayed."""
 
@@ -67,7 +71,7 @@ class Rounds:
 
     def started(self, event: RoundStarted) -> None:
         """Write down that a model call leaves, before it does: one that dies with its worker was made too."""
-        self._steps.check_deadline()
+        self._steps.watch.checkpoint()
         self._began = time.monotonic()
         self._base_url = event.base_url
         self._usage = None
@@ -99,7 +103,7 @@ class Rounds:
         if self._buffer and (waited >= config.text_interval or len(self._buffer) >= config.text_bytes):
             self._flush()
         elif waited >= config.lease / 3:
-            self._steps.check_deadline()
+            self._steps.watch.checkpoint()
 
     def counted(self, usage: Usage) -> None:
         """Remember what the provider counted; the last word counts."""
@@ -117,52 +121,63 @@ class Rounds:
             message.finish_reason = finish.reason
             message.finish_raw = finish.raw
             self._add_calls(unit, message, finish)
-            self.close_model_call(unit, None)
+            self._close_model_call(unit, None)
             unit.ledger.flush()
             self._notices.tell(unit, "message_finished", run, message)
             for call in message.calls:
                 self._notices.tell(unit, "call_changed", run, call)
+        self._model_call_id = None
 
     def may_discard(self) -> bool:
         """Whether what was shown of the answer can be taken back: the page can, a handler must have said so."""
         return not self._heard_text or self._takes_back
 
     def discarded(self, event: RetryScheduled) -> None:
-        """Take the answer back and say when the next try comes."""
+        """Take the answer back and say when the next try comes.
+
+        The handler hears of it first: after a crash in between it hears so again, and never not at all.
+        """
         self._buffer = ""
+        self.lost()
         with self._steps.step() as (unit, run):
-            self.close_model_call(unit, f"provider_{event.reason}")
+            self._close_model_call(unit, f"provider_{event.reason}")
             self._discard_message(unit, run)
-            run.status = "retrying"
+            if not run.cancel_requested:
+                run.status = "retrying"
             run.retry_at = now() + timedelta(seconds=event.delay)
             run.retry_reason = event.reason
             unit.ledger.flush()
             self._notices.tell(unit, "run_changed", run)
-        if self._heard_text:
+        self._model_call_id = None
+
+    def lost(self, *, heard: bool = False) -> None:
+        """Tell a handler that hears text that what it heard of the last answer is void.
+
+        :param heard: it heard something in a process that has died since.
+        """
+        if self._heard_text or (heard and self._hears_text):
             self._heard_text = False
             self._call_back(lambda handler: handler.handle_ai_text_discarded())
 
     def cut_off(self, unit: Unit, run: Run, error_class: str | None) -> None:
         """Close what is open of a turn as the run ends in it: shown text stays, marked as cut."""
         self._buffer = ""
-        self.close_model_call(unit, error_class)
+        self._close_model_call(unit, error_class)
         for message in run.messages:
             if message.state == "streaming":
                 message.state = "cut"
                 self._notices.tell(unit, "message_finished", run, message)
 
-    def close_model_call(self, unit: Unit, error: str | None) -> None:
+    def _close_model_call(self, unit: Unit, error: str | None) -> None:
         """Complete the row of the physical call that is under way, when one is."""
         if self._model_call_id is None:
             return
         row = unit.ledger.get(ModelCall, self._model_call_id)
         assert row is not None
-        self._model_call_id = None
-        usage = self._usage or Usage()
+        usage = _storable(self._usage or Usage())
         row.message_id = None if error else self._message_id
-        row.input_tokens, row.output_tokens = usage.input_tokens, usage.output_tokens
-        row.cache_read_tokens, row.cache_write_tokens = usage.cache_read_tokens, usage.cache_write_tokens
-        row.reasoning_tokens = usage.reasoning_tokens
+        for name in COUNTS:
+            setattr(row, name, getattr(usage, name))
         row.cost = cost(row.provider or "", row.model, usage, base_url=self._base_url)
         row.seconds = time.monotonic() - self._began
         row.error_class = error
@@ -172,7 +187,7 @@ class Rounds:
         self._flushed_at = time.monotonic()
         if not piece:
             return
-        self._steps.check_deadline()
+        self._steps.watch.checkpoint()
         offset = self._shown
         with self._steps.step() as (unit, run):
             message = self._open_message(unit, run)
@@ -226,6 +241,11 @@ class Rounds:
             logger.exception("A callback of %s failed", self._gid)
         finally:
             self._state.db.session.remove()
+
+
+def _storable(usage: Usage) -> Usage:
+    counts = {name: getattr(usage, name) for name in COUNTS}
+    return Usage(**{name: count for name, count in counts.items() if count is not None and 0 <= count <= LARGEST_COUNT})
 
 
 def shown_text(text: str) -> str:

@@ -16,7 +16,6 @@ from sqlalchemy.exc import DataError
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..errors import InstructError
 from .claim import renew_lease
 from .models import Message
 from .models import Run
@@ -25,6 +24,7 @@ from .models import now
 from .notices import Notices
 from .unit import Unit
 from .unit import unit_of_work
+from .watch import Watch
 
 if TYPE_CHECKING:
     from ..extension import State
@@ -44,19 +44,15 @@ class LostLease(Interrupted):
     """Raised when another worker has taken the run: nothing of this step is committed."""
 
 
-class RunTimeout(InstructError):
-    """Raise when a run has passed ``INSTRUCT_RUN_TIMEOUT`` seconds."""
-
-
 class Steps:
     """The transactions of one attempt at one run."""
 
-    def __init__(self, state: State, engine: sa.Engine, run: Run, notices: Notices) -> None:
+    def __init__(self, state: State, engine: sa.Engine, run: Run, notices: Notices, watch: Watch) -> None:
         self._state = state
         self._engine = engine
         self._notices = notices
         self._actor = run.actor
-        self._deadline = time.monotonic() + state.config.run_timeout
+        self.watch = watch
         self.run_id = run.id
         self.attempt = run.attempt
 
@@ -99,22 +95,15 @@ class Steps:
         return (last or 0) + 1
 
     def wait(self, seconds: float) -> None:
-        """Wait under the lease, which its own thread renews, and not past the run's deadline.
+        """Wait under the lease, which its own thread renews, until a stop or the end of the run's time.
 
-        :raises RunTimeout: when the run may not take that long.
+        :raises Stopped: when a person has stopped the run.
+        :raises RunTimeout: when it may not take that long.
         """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            self.check_deadline()
+            self.watch.checkpoint()
             time.sleep(min(left, 0.25))
-
-    def check_deadline(self) -> None:
-        """Fail when the run has taken too long.
-
-        :raises RunTimeout: when it has.
-        """
-        if time.monotonic() > self._deadline:
-            raise RunTimeout(f"The run took longer than INSTRUCT_RUN_TIMEOUT, {self._state.config.run_timeout:g} s.")
 
     def _lease_end(self) -> datetime:
         return now() + timedelta(seconds=self._state.config.lease)

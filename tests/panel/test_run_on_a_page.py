@@ -155,6 +155,18 @@ def test_a_failed_run_says_why_and_is_retried(enter: Open, work: Work) -> None:
     assert_equals_a_fresh_page(page, enter)
 
 
+def test_a_request_in_hand_is_stopped_by_its_button(enter: Open, work_aside: Aside) -> None:
+    page = enter()
+    ask(page, "Long story.")
+    work_aside()
+    expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
+    page.get_by_role("button", name="Stop").click()
+    expect(status(page)).to_have_text("Stopped", timeout=20_000)
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    expect(page.locator(".instruct-run")).to_contain_text("The answer breaks off here.")
+    assert_equals_a_fresh_page(page, enter)
+
+
 def test_the_oldest_request_leaves_as_a_new_one_comes(enter: Open, client: FlaskClient) -> None:
     for number in range(SHOWN_RUNS):
         post(client, data={"prompt": f"Arrange number {number}."})

@@ -238,3 +238,25 @@ def test_an_actor_without_a_rule_is_nobody_and_may_ask(app: Flask, runs: Runs, m
     monkeypatch.setattr(instruct._hooks, "authorize", None)
     assert post(app.test_client()).status_code == 303
     assert runs()[0].actor is None
+
+
+def test_a_waiting_request_is_stopped_for_good(client: FlaskClient, runs: Runs, work: Work) -> None:
+    post(client)
+    response = post(client, f"/instruct/runs/{runs()[0].id}/stop")
+    assert response.status_code == 303
+    work()
+    assert runs()[0].status == "cancelled"
+    assert "/stop" not in client.get("/boards/1").text
+
+
+def test_a_stop_by_script_leaves_the_rest_to_the_stream(client: FlaskClient, runs: Runs) -> None:
+    post(client)
+    assert post(client, f"/instruct/runs/{runs()[0].id}/stop", headers=BY_SCRIPT).status_code == 204
+    # Pressed twice, or a moment after the end: what was wanted has happened.
+    assert post(client, f"/instruct/runs/{runs()[0].id}/stop", headers=BY_SCRIPT).status_code == 204
+
+
+def test_a_request_of_another_record_is_not_stopped(client: FlaskClient, runs: Runs) -> None:
+    post(client, board=2)
+    assert post(client, f"/instruct/runs/{runs()[0].id}/stop").status_code == 404
+    assert runs()[0].status == "queued"

@@ -5,6 +5,7 @@ Configured by the environment alone, so that a worker process has the same app: 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -27,6 +28,7 @@ from flask_instruct.adapters.scripted import Stop
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.adapters.scripted import Wait
 from flask_instruct.adapters.scripted import register_script
+from tests.support import wait_for
 
 
 class Base(DeclarativeBase):
@@ -146,6 +148,14 @@ class NoteKeeper(AiResponseHandler, record=Notebook):
         return "Delegated."
 
     @ai_tool
+    def hold(self, begun: str, go_on: str, text: str) -> str:
+        """Write a note, say so in a file, and wait for another file."""
+        self._add(text)
+        Path(begun).touch()
+        wait_for(Path(go_on).exists)
+        return "Held."
+
+    @ai_tool
     def link(self) -> str:
         """Tell the address of the notebook."""
         return url_for("notebook", notebook_id=self.record.id)
@@ -192,6 +202,15 @@ register_script(
 )
 register_script("pause_between", [[Use("write", text="first")], [Wait(4), Use("write", text="second")], [Say("Done.")]])
 register_script("deadly", [[Use("die", text="x")]])
+register_script("endless_text", [[Say("word " * 4000, size=5, every=0.005)]])
+register_script("always_overloaded", [[Fail("overloaded", "busy")]])
+register_script(
+    "hold_and_write",
+    [
+        [Use("hold", **json.loads(os.environ.get("INSTRUCT_TEST_HOLD", "{}"))), Use("write", text="second")],
+        [Say("Never said.")],
+    ],
+)
 register_script("loop", lambda request: [Use("link")])
 
 

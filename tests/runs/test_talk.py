@@ -18,13 +18,18 @@ from flask_instruct.adapters.scripted import Say
 from flask_instruct.adapters.scripted import Turn
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.adapters.scripted import register_script
+from flask_instruct.events import Finish
+from flask_instruct.events import Usage
+from flask_instruct.orchestrator import Ending
 from flask_instruct.prompt import ModelRequest
 from flask_instruct.prompt import Text
 from flask_instruct.runs.history import transcript
 from flask_instruct.runs.job import generate
+from flask_instruct.runs.journal import Journal
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.models import now
+from flask_instruct.runs.steps import Interrupted
 from flask_instruct.runs.steps import Steps
 from flask_instruct.runs.unit import ledger_engine
 from tests.wire import Reply
@@ -316,3 +321,78 @@ def test_a_run_goes_on_with_the_next_model_when_one_stays_away(
             ("open", "claude", None),
             ("open", "claude", None),
         ]
+
+
+def test_a_run_whose_end_alone_was_not_written_is_ended_without_another_call(
+    ask: Ask, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ask("talk")
+    ended = Journal.ended
+
+    def die(journal: Journal, ending: Ending) -> None:
+        monkeypatch.setattr(Journal, "ended", ended)
+        raise Interrupted("The worker died here.")
+
+    monkeypatch.setattr(Journal, "ended", die)
+    generate(run.id)
+    assert reread(run).status == "running"
+    take_up_again(run)
+    again = reread(run)
+    assert (again.status, [message.text for message in again.messages]) == ("succeeded", ["Hello, 👋 world. "])
+    assert db.session.scalar(sa.select(sa.func.count(ModelCall.id))) == 1
+    assert notes() == ["finished: stop"]
+
+
+def take_up_again(run: Run) -> None:
+    """Let the lease run out and the run be taken up, as the sweep does."""
+    db.session.execute(sa.update(Run).where(Run.id == run.id).values(lease_until=now() - timedelta(hours=1)))
+    db.session.commit()
+    generate(run.id)
+
+
+def test_a_handler_hears_that_what_a_dead_worker_told_it_is_void(
+    ask: Ask, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(NoteKeeper, "handle_ai_text_chunk", lambda self, content: heard.append(content))
+    monkeypatch.setattr(NoteKeeper, "handle_ai_text_discarded", lambda self: heard.append("(void)"))
+    run = ask("talk")
+    monkeypatch.setattr(Journal, "round_finished", lambda self, finish: die_after(self, finish))
+    generate(run.id)
+    monkeypatch.undo()
+    monkeypatch.setattr(NoteKeeper, "handle_ai_text_chunk", lambda self, content: heard.append(content))
+    monkeypatch.setattr(NoteKeeper, "handle_ai_text_discarded", lambda self: heard.append("(void)"))
+    take_up_again(run)
+    told = "".join(heard)
+    assert told == "Hello, 👋 world. (void)Hello, 👋 world. "
+
+
+def die_after(journal: Journal, finish: Finish) -> None:
+    journal._rounds._flush()
+    raise Interrupted("The worker died before the turn was written.")
+
+
+def test_a_run_does_not_outlive_its_time_while_a_provider_only_says_that_it_is_there(
+    app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gateways send comments while a model is awaited; they are no event, and keep the line from being silent."""
+    comments = [part for _ in range(400) for part in (": PROCESSING\n\n", 0.05)]
+    with WireServer(lambda seen: Reply(comments)) as server:
+        providers = {"near": {"protocol": "openai_chat", "base_url": server.base_url("openai_chat")}}
+        state = app.extensions["instruct"]
+        monkeypatch.setattr(state, "config", replace(state.config, providers=providers, run_timeout=1.0))
+        record = db.session.scalars(sa.select(Notebook)).one()
+        run = instruct.generate_for(NoteKeeper(record), user_prompt="Go.", model="near:m")
+        db.session.refresh(run)
+        db.session.expunge(run)
+        generate(run.id)
+        assert server.seen[0].hung_up.wait(5)
+    assert (reread(run).status, reread(run).error_class) == ("failed", "timeout")
+
+
+def test_counts_that_no_column_holds_cost_the_run_nothing(carry_out: CarryOut, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flask_instruct.adapters.scripted._estimate", lambda request, parts: Usage(2**40, -3))
+    run = carry_out(script="talk")
+    assert run.status == "succeeded"
+    (call,) = db.session.scalars(sa.select(ModelCall))
+    assert (call.input_tokens, call.output_tokens, call.cost) == (None, None, None)

@@ -1,0 +1,94 @@
+"""Stopping a run, from any process: one that waits ends at once, one that a worker holds is asked to end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from typing import Any
+
+import sqlalchemy as sa
+from flask import current_app
+from redis.exceptions import RedisError
+
+from ..errors import ConfigurationError
+from .history import interrupted
+from .models import HELD
+from .models import Run
+from .models import now
+from .notices import announce
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+logger = logging.getLogger("flask_instruct")
+
+WAITING = ("queued", "waiting_approval")
+"""Statuses in which no worker holds the run."""
+
+
+MARK_SECONDS = 3600
+"""How long the mark of a stop stays in Redis; the row has it for good."""
+
+
+def stop_mark(state: State, run_id: str) -> str:
+    """Return the Redis key that says that a run is to stop.
+
+    On SQLite a tool that runs has the one write lock, so the row could only be marked after it, and after the next.
+    """
+    return f"{state.config.key_prefix}:stop:{run_id}"
+
+
+def cancel(run: Run) -> bool:
+    """Stop a run, and commit the session. False when it had ended before.
+
+    A run that no worker holds, or whose worker's lease ran out, has ended when this returns; its calls that were not
+    carried out are answered as interrupted. A worker that holds the run sees the wish within
+    ``INSTRUCT_STOP_INTERVAL``: it breaks off a wait for the model, lets a tool that is running come to its end, and
+    keeps what was said.
+    """
+    state: State = current_app.extensions["instruct"]
+    session = state.db.session
+    run_id = run.id
+    _mark(state, run_id)
+    moment = now()
+    unheld = sa.or_(Run.status.in_(WAITING), sa.and_(Run.status.in_(HELD), Run.lease_until < moment))
+    ended = _set(session, run_id, unheld, status="cancelled", ended_at=moment, lease_until=None, retry_at=None)
+    if not ended and not _set(session, run_id, Run.status.in_(HELD), status="cancelling"):
+        session.rollback()
+        return session.get_one(Run, run_id, populate_existing=True).status == "cancelled"
+    stopped = session.get_one(Run, run_id, populate_existing=True)
+    changes = list(_close(stopped)) if ended else []
+    session.flush()
+    announce(state, *changes, ("run_changed", stopped))
+    session.commit()
+    return True
+
+
+def _mark(state: State, run_id: str) -> None:
+    try:
+        state.redis.set(stop_mark(state, run_id), "1", ex=MARK_SECONDS)
+    except (RedisError, ConfigurationError) as error:
+        logger.warning("The stop of run %s goes by the database alone: %s", run_id, error)
+
+
+def _set(session: Any, run_id: str, condition: sa.ColumnElement[bool], **values: Any) -> bool:
+    changed = session.execute(
+        sa.update(Run)
+        .where(Run.id == run_id, condition)
+        .values(cancel_requested=True, **values)
+        .execution_options(synchronize_session=False)
+    )
+    return bool(changed.rowcount == 1)
+
+
+def _close(run: Run) -> Iterator[tuple[str, Run, object]]:
+    """Mark what was being said as cut, and answer the calls that nobody will carry out (G6)."""
+    for message in run.messages:
+        if message.state == "streaming":
+            message.state = "cut"
+            yield "message_finished", run, message
+    for call in run.calls:
+        if call.result is None:
+            call.answer(interrupted(call.name), "interrupted")
+            yield "call_changed", run, call

@@ -1,0 +1,145 @@
+"""A thread beside a run in hand: it renews the run's lease, and tells the job when a person has stopped the run or its
+time is over.
+
+A wait for the model is broken off by a signal to the main thread, which is where a worker's job runs. Anywhere else,
+and between two waits, the job looks for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from redis.exceptions import RedisError
+
+from ..errors import InstructError
+from ..errors import Stopped
+from .claim import renew_lease
+from .models import Run
+from .models import now
+from .stopping import stop_mark
+
+if TYPE_CHECKING:
+    from ..extension import State
+
+logger = logging.getLogger("flask_instruct")
+
+WAKE: signal.Signals | None = getattr(signal, "SIGUSR1", None)
+"""RQ has uses for the others: alarms for its time limits, TERM and INT to end. Windows has none to spare."""
+
+
+class RunTimeout(InstructError):
+    """Raise when a run has passed ``INSTRUCT_RUN_TIMEOUT`` seconds."""
+
+
+class Watch:
+    """What one job knows of its run's lease and of a stop.
+
+    :param ledger: the engine that the ledger is written with.
+    :param reader: an engine for looking only; on SQLite the ledger's own would wait for the write lock.
+    """
+
+    def __init__(self, state: State, ledger: sa.Engine, reader: sa.Engine, run: Run) -> None:
+        self._lease = state.config.lease
+        self._interval = state.config.stop_interval
+        self._state = state
+        self._mark = stop_mark(state, run.id)
+        self._ledger = ledger
+        self._reader = reader
+        self._run_id, self._attempt = run.id, run.attempt
+        self._deadline = time.monotonic() + state.config.run_timeout
+        self._timeout = state.config.run_timeout
+        self._done = threading.Event()
+        self._stopped = threading.Event()
+        self._listening = False
+        in_main = threading.current_thread() is threading.main_thread()
+        self._signal = WAKE if in_main else None
+
+    def checkpoint(self) -> None:
+        """Raise when the run has been stopped, or has taken too long.
+
+        :raises Stopped: when a person has stopped it.
+        :raises RunTimeout: when it has passed ``INSTRUCT_RUN_TIMEOUT``.
+        """
+        if self._stopped.is_set():
+            raise Stopped
+        if time.monotonic() > self._deadline:
+            raise RunTimeout(f"The run took longer than INSTRUCT_RUN_TIMEOUT, {self._timeout:g} s.")
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Let a stop, or the end of the run's time, break off what the block waits for."""
+        self._listening = True
+        try:
+            # A stop that came just before sent its signal too early.
+            self.checkpoint()
+            yield
+        finally:
+            self._listening = False
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Keep watch for the length of the block."""
+        thread = threading.Thread(target=self._watch, name=f"instruct-watch-{self._run_id}", daemon=True)
+        previous = signal.signal(self._signal, self._wake) if self._signal else None
+        thread.start()
+        try:
+            yield
+        finally:
+            self._done.set()
+            thread.join()
+            if self._signal:
+                signal.signal(self._signal, previous)
+
+    def _wake(self, number: int, frame: FrameType | None) -> None:
+        if self._listening:
+            self._listening = False
+            self.checkpoint()
+
+    def _watch(self) -> None:
+        beat = time.monotonic() + self._lease / 3
+        while not self._done.wait(min(self._interval, self._lease / 3)):
+            if not self._stopped.is_set() and self._is_stopped():
+                self._stopped.set()
+            over = self._stopped.is_set() or time.monotonic() > self._deadline
+            if over and self._listening and self._signal:
+                signal.pthread_kill(threading.main_thread().ident or 0, self._signal)
+            if time.monotonic() >= beat:
+                beat = time.monotonic() + self._lease / 3
+                if not self._renew():
+                    return
+
+    def _is_stopped(self) -> bool:
+        return self._is_marked() or self._is_written()
+
+    def _is_marked(self) -> bool:
+        try:
+            return bool(self._state.redis.exists(self._mark))
+        except RedisError as error:
+            logger.debug("Whether run %s was stopped could not be asked of Redis: %s", self._run_id, error)
+            return False
+
+    def _is_written(self) -> bool:
+        try:
+            with self._reader.connect() as connection:
+                query = sa.select(Run.cancel_requested).where(Run.id == self._run_id)
+                return bool(connection.scalar(query))
+        except sa.exc.SQLAlchemyError as error:
+            logger.debug("Whether run %s was stopped could not be read: %s", self._run_id, error)
+            return False
+
+    def _renew(self) -> bool:
+        try:
+            with self._ledger.begin() as connection:
+                return renew_lease(connection, self._run_id, self._attempt, now() + timedelta(seconds=self._lease))
+        except sa.exc.SQLAlchemyError as error:
+            logger.warning("The lease of run %s could not be renewed: %s", self._run_id, error)
+            return True
