@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
@@ -32,7 +33,7 @@ class Config:
     default_model: str | None = None
     """Model of a run that names none, as ``provider:model``, or several with commas in the order they are tried;
     unset: the first provider with a key."""
-    providers: Mapping[str, Mapping[str, Any]] | None = None
+    providers: Mapping[str, Mapping[str, Any]] | None = field(default=None, repr=False)
     """Own providers by name: ``{"name": {"protocol": …, "base_url": …, "api_key": …}}``; see the docs on providers."""
     redis_url: str | None = None
     """Redis or Valkey for jobs and live pages; unset in development: an embedded server is started."""
@@ -48,6 +49,8 @@ class Config:
     """Tool rounds of a run; after them the model answers once without tools, then the run is limited."""
     model_timeout: float = 120.0
     """Seconds a provider may stay silent before a model call counts as timed out."""
+    model_call_timeout: float = 900.0
+    """Seconds that one answer of a model may take in all, however lively its line."""
     retries: int = 3
     """How often a model call that failed for a passing reason is tried again."""
     retry_wait: float = 60.0

@@ -60,9 +60,11 @@ MODELS = {
 PROFILES = {
     "openai_chat": {"profile": "azure"},
     "openai_responses": {"profile": "openai", "protocol": "openai_responses"},
-    "anthropic": {},
-    "google": {},
+    "anthropic": {"profile": "anthropic"},
+    "google": {"profile": "google"},
 }
+TWINS = {f"{protocol}_twin": MODELS[protocol].replace(":", "_twin:") for protocol in PROFILES}
+"""Another provider of each protocol: an account whose secrets are not the first one's."""
 PROTOCOLS = pytest.mark.parametrize("protocol", MODELS)
 OVER_HTTP = pytest.mark.parametrize("protocol", PROFILES)
 TEXT = "Grüße aus 東京 🎌, und noch viel mehr."
@@ -153,8 +155,9 @@ class Stage:
         self.server = WireServer(self._answer)
         register_script("story", self._remember)
         providers = {
-            name: {**profile, "base_url": self.server.base_url(name), "api_key": "k"}
-            for name, profile in PROFILES.items()
+            name: {**profile, "base_url": self.server.base_url(protocol), "api_key": "k"}
+            for protocol, profile in PROFILES.items()
+            for name in (protocol, f"{protocol}_twin")
         }
         self.config = Config.from_app({"INSTRUCT_PROVIDERS": providers, "INSTRUCT_MODEL_TIMEOUT": timeout})
 
@@ -184,7 +187,7 @@ class Stage:
         options.setdefault("tools", talk.desk.ai_tools())
         events = converse(
             talk.messages,
-            gen([MODELS[protocol] for protocol in protocols], **options),
+            gen([(MODELS | TWINS)[protocol] for protocol in protocols], **options),
             config=self.config,
             patience=Patience(retries, wait=self.waits.append),
         )

@@ -138,7 +138,7 @@ class TestStreaming:
     @pytest.mark.parametrize("index", [1, 3, None])
     def test_the_only_call_may_have_any_index(self, index: int | None) -> None:
         """Index 1, 3 or none → one call, no crash, no empty slot. vercel/ai#18333"""
-        place = {} if index is None else {"index": index}
+        place: dict[str, Any] = {} if index is None else {"index": index}
         body = fragments(fragment('{"city":', id="a", **place), fragment(' "Rome"}', None, **place))
         assert hear("openai", body).calls == [("a", "weather", {"city": "Rome"})]
 
@@ -313,7 +313,7 @@ class TestTheEnd:
 
     @PROTOCOLS
     def test_words_before_a_call_are_no_answer_after_it(self, tell: Callable[..., Stage], protocol: str) -> None:
-        """Text, a call, then nothing → asked again within the budget; the earlier text is not taken. pydantic-ai#6403"""
+        """Text, a call, then nothing → asked again within the budget, the text is not taken. pydantic-ai#6403"""
         turns = iter([[say("Let me see."), Use("weather", city="Rome")], [], [], []])
         stage = tell(lambda request: next(turns))
         talk = stage.talk(protocol)
@@ -332,7 +332,10 @@ class TestTheEnd:
         assert len(blocked.server.seen) == 1
 
     def test_a_paused_turn_is_sent_back_as_it_came_and_goes_on(self, tell: Callable[..., Stage]) -> None:
-        """pause_turn → the same content back, no word of the user, the loop goes on. anthropic-sdk#1170, ruby_llm f4cf2eac"""
+        """pause_turn → the same content back, no word of the user, and the loop goes on.
+
+        anthropics/anthropic-sdk-python#1170, crmne/ruby_llm f4cf2eac
+        """
         server_use = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
         start = anthropic_event("content_block_start", index=0, content_block={**server_use, "input": {}})
         delta = anthropic_delta(0, "input_json_delta", partial_json='{"query": "x"}')
@@ -378,7 +381,7 @@ class TestArguments:
             assert "nothing, refuse, weather" in request.messages[-1].results[0].content
 
     def test_failures_are_counted_across_rounds_until_a_success(self, tell: Callable[..., Stage]) -> None:
-        """A fails, B works, A fails, with a budget of 1 → over it; after a success of A the count is 0. pydantic-ai#6582"""
+        """A fails, B works, A fails, with a budget of 1 → over it; a success of A sets it to 0. pydantic-ai#6582"""
         fail, other, work = Use("weather"), Use("nothing"), Use("weather", city="Rome")
         over = tell([[fail], [other], [fail], [say("I give up.")]])
         talk = over.talk("scripted", max_tool_retries=1)
@@ -394,7 +397,7 @@ class TestArguments:
         talks = [converse([user("Go.")], shared, config=stage.config) for _ in range(3)]
         heard: list[list[Event]] = [[] for _ in talks]
         # Step by step in turn, so that all have failed once before the first goes on.
-        while any([_step(talk, events) for talk, events in zip(talks, heard, strict=True)]):
+        while sum(_step(talk, events) for talk, events in zip(talks, heard, strict=True)):
             pass
         assert [isinstance(events[-1], Finish) for events in heard] == [True] * 3
 
@@ -420,7 +423,7 @@ class TestArguments:
         """A parameter named like an internal one, a tool named "parallel" → no clash. vercel/ai#19098"""
         uses = [{"recipient_name": "functions.weather", "parameters": {"city": "Rome"}}]
         named = {"call": "a", "name": "b", "raw": "c", "context": "d", "handler": "e"}
-        stage = tell([[Use("parallel", tool_uses=uses, **named)], [say("Done.")]])
+        stage = tell([[Use("parallel", raw=json.dumps({"tool_uses": uses, **named}))], [say("Done.")]])
         desk = Odd()
         stage.talk(protocol, desk=desk)
         assert desk.ran == ["parallel abcde 1"]

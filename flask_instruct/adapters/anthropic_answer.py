@@ -32,7 +32,8 @@ from ..messages import ToolCall
 from .base import TextPieces
 from .base import call_ids
 from .base import clean
-from .base import new_call_id
+from .base import clean_data
+from .base import id_for_call
 from .base import replayed_arguments
 from .conversation import without_calls
 from .names import ToolNames
@@ -95,6 +96,10 @@ class _Block:
     def type(self) -> str:
         return as_text(self.start.get("type"))
 
+    @property
+    def untouched(self) -> bool:
+        return not (self.closed or self.signature or self.text.whole() or self.json.whole())
+
 
 class _Turn:
     """What one streamed answer has said so far."""
@@ -104,7 +109,7 @@ class _Turn:
         self._names = ToolNames(request.tools)
         self._provider = provider
         self._message_id: str | None = None
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: list[tuple[int, _Block]] = []
         self._usage: dict[str, Any] = {}
         self._raw = ""
         self._explanation = ""
@@ -113,12 +118,12 @@ class _Turn:
         """Take an event of the API; one means at most one of ours."""
         kind = payload.get("type")
         if kind == "content_block_delta":
-            block = self._blocks.get(_index(payload))
+            block = self._at(_index(payload))
             return None if block is None else self._feed_delta(block, as_object(payload.get("delta")))
         if kind == "content_block_start":
             return self._open(_index(payload), as_object(payload.get("content_block")))
         if kind == "content_block_stop":
-            block = self._blocks.get(_index(payload))
+            block = self._at(_index(payload))
             if block is not None:
                 block.closed = True
         elif kind == "message_start":
@@ -128,7 +133,8 @@ class _Turn:
         elif kind == "message_delta":
             delta = as_object(payload.get("delta"))
             self._raw = as_text(delta.get("stop_reason")) or self._raw
-            self._explanation = as_text(as_object(delta.get("stop_details")).get("explanation")) or self._explanation
+            explanation = clean(as_text(as_object(delta.get("stop_details")).get("explanation")))
+            self._explanation = explanation or self._explanation
             return self._count(payload.get("usage"))
         return None
 
@@ -148,14 +154,24 @@ class _Turn:
         self._usage.update(said)
         return UsageReported(_usage(self._usage))
 
+    def _at(self, index: int) -> _Block | None:
+        """The latest block of an index: servers that imitate the API may use one twice."""
+        for place, block in reversed(self._blocks):
+            if place == index:
+                return block
+        return None
+
     def _open(self, index: int, start: Mapping[str, Any]) -> Event | None:
-        block = self._blocks[index] = _Block(dict(start))
+        known = self._at(index)
+        if known is not None and known.untouched and known.start == start:
+            return None
+        block = _Block(dict(start))
+        self._blocks.append((index, block))
         if block.type != "tool_use":
             return _said(block, as_text(start.get("text")) or as_text(start.get("thinking")))
         provider_id = as_text(start.get("id"))
-        block.call_id = provider_id if provider_id and provider_id not in self._taken else new_call_id()
+        block.call_id = id_for_call(provider_id, self._taken)
         block.name = self._names.ours(clean(as_text(start.get("name"))))
-        self._taken.add(block.call_id)
         return ToolCallDelta(block.call_id, block.name, "")
 
     def _feed_delta(self, block: _Block, delta: Mapping[str, Any]) -> Event | None:
@@ -176,7 +192,7 @@ class _Turn:
         return None
 
     def finish(self, *, forbid_calls: bool) -> Iterator[Event]:
-        found = (self._part(self._blocks[index]) for index in sorted(self._blocks))
+        found = (self._part(block) for _, block in sorted(self._blocks, key=lambda placed: placed[0]))
         parts = tuple(part for part in found if part is not None)
         reason = FINISH_REASONS.get(self._raw, "other")
         if self._raw in RUNS_TOOLS:
@@ -191,7 +207,7 @@ class _Turn:
         yield Finish(reason, self._raw, Message("assistant", parts))
 
     def _require_closed(self) -> None:
-        if any(block.call_id and not block.closed for block in self._blocks.values()):
+        if any(block.call_id and not block.closed for _, block in self._blocks):
             raise ProviderError("cut", "The stream ended inside a tool call.")
 
     def _explain(self, parts: tuple[Part, ...]) -> Iterator[Event]:
@@ -204,14 +220,15 @@ class _Turn:
 
     def _part(self, block: _Block) -> Part | None:
         text = block.text.whole()
-        if block.type == "text":
-            return Text(text) if text else None
         if block.type == "tool_use":
             return self._call(block)
+        # What was shown stays, whatever block it came in.
+        if block.type == "text" or (text and block.type != "thinking"):
+            return Text(text) if text else None
         if block.type == "thinking":
             signature = block.signature or as_text(block.start.get("signature"))
             opaque = {**block.start, "thinking": text, "signature": signature} if signature else None
-            return Reasoning(text, self._provider, opaque) if text or opaque else None
+            return Reasoning(text, self._provider, clean_data(opaque)) if text or opaque else None
         return self._foreign(block)
 
     def _call(self, block: _Block) -> ToolCall:
@@ -220,7 +237,7 @@ class _Turn:
         provider_id = as_text(block.start.get("id"))
         if provider_id == block.call_id:
             return ToolCall(block.call_id, block.name, raw)
-        return ToolCall(block.call_id, block.name, raw, {"provider_id": provider_id}, self._provider)
+        return ToolCall(block.call_id, block.name, raw, {"provider_id": clean(provider_id)}, self._provider)
 
     def _foreign(self, block: _Block) -> Part | None:
         """Keep a block of the provider's own: redacted thinking, a server tool's call, which model stepped in."""
@@ -229,7 +246,7 @@ class _Turn:
         opaque = dict(block.start)
         if block.json.whole():
             opaque["input"] = replayed_arguments(block.json.whole())
-        return Reasoning("", self._provider, opaque)
+        return Reasoning("", self._provider, clean_data(opaque))
 
 
 def _said(block: _Block, text: str) -> Event | None:

@@ -11,6 +11,7 @@ import re
 import sys
 import uuid
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
@@ -32,6 +33,7 @@ EMPTY_RESULT = "(no output)"
 """Sent for a result without text: providers refuse or misread an empty one."""
 
 DEFAULT_TIMEOUT = 120.0
+DEFAULT_LONGEST = 900.0
 
 
 class Adapter(Protocol):
@@ -59,7 +61,7 @@ class ProviderSettings:
 
     :param name: marks the provider's own message parts, which are replayed to the same name only.
     :param base_url: unset: the SDK's own address.
-    :param timeout: seconds the provider may stay silent.
+    :param timeout: seconds the provider may stay silent, and ``longest`` those that one answer may take in all.
     :param headers: sent with each request, as pairs.
     :param quirks: what this server does otherwise than its protocol says.
     :param client: a ready client of the SDK, or a function without arguments that gives one; used in place of a
@@ -70,6 +72,7 @@ class ProviderSettings:
     api_key: str = field(repr=False)
     base_url: str | None = None
     timeout: float = DEFAULT_TIMEOUT
+    longest: float = DEFAULT_LONGEST
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     quirks: Quirks = STANDARD
     client: Any = field(default=None, repr=False, compare=False)
@@ -96,6 +99,13 @@ class Model:
 def new_call_id() -> str:
     """Return an id for a tool call, of letters, digits and ``_`` as every provider accepts it."""
     return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def id_for_call(given: str, taken: set[str]) -> str:
+    """Return the id that a server gave a call where it can be kept and is new, else one of ours; it is taken then."""
+    call_id = given if given and given not in taken and clean(given) == given else new_call_id()
+    taken.add(call_id)
+    return call_id
 
 
 def call_ids(messages: Sequence[Message]) -> set[str]:
@@ -160,6 +170,15 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def clean_data(value: Any) -> Any:
+    """Return JSON data whose texts and names are all clean: what goes back verbatim must be possible to send."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean(str(key)): clean_data(item) for key, item in value.items()}
+    return [clean_data(item) for item in value] if isinstance(value, list) else value
 
 
 class TextPieces:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -10,10 +12,15 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 
+from ..errors import ConfigurationError
 from .base import ProviderSettings
+
+logger = logging.getLogger("flask_instruct")
 
 Client = Any
 """A client of ``openai``, ``anthropic`` or ``google.genai``."""
+
+_PLAIN = (str, bytes, int, float, list, tuple, set, dict)
 
 MOST_CLIENTS = 64
 """Keys of tenants come and go; each client holds connections."""
@@ -44,7 +51,7 @@ class Clients:
     def get(self, settings: ProviderSettings) -> Client:
         """Return the client for these settings; one that the app gave, or gives by a function, is never kept here."""
         if settings.client is not None:
-            return settings.client() if callable(settings.client) else settings.client
+            return _given(settings)
         pool = self._own()
         with pool.lock:
             if settings not in pool.clients:
@@ -70,3 +77,27 @@ class Clients:
             self._inherited.append(pool)
             pool = self._pool = _Pool()
         return pool
+
+
+def may_be_client(value: object) -> bool:
+    """Tell a client, or a function that gives one, from what is surely none: a forgotten await, a key, nothing."""
+    return not (value is None or inspect.iscoroutine(value) or isinstance(value, _PLAIN))
+
+
+def _given(settings: ProviderSettings) -> Client:
+    if not callable(settings.client):
+        return settings.client
+    try:
+        client = settings.client()
+    except Exception as error:
+        logger.exception("The client of provider %s could not be made", settings.name)
+        raise ConfigurationError(
+            f"The function that gives the client of provider {settings.name!r} raised {type(error).__name__}; "
+            "the log has it."
+        ) from error
+    if not may_be_client(client):
+        raise ConfigurationError(
+            f"The function that gives the client of provider {settings.name!r} gave a {type(client).__name__}, which "
+            "is no client of its SDK."
+        )
+    return client

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..messages import Message
 from ..messages import Part
@@ -25,19 +26,42 @@ INTERRUPTED = "This call was interrupted before it was answered; it is not known
 def well_formed(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the conversation with the results of each turn behind it, in call order and complete.
 
-    Results that no call asked for are left out (openai-agents#4324), missing ones are made up as interrupted, and
-    assistant turns that say nothing disappear (pydantic-ai#5300).
+    Results that no call asked for are left out (openai-agents#4324), missing ones are made up as interrupted, ids that
+    were used before get another, and assistant turns that say nothing disappear (pydantic-ai#5300).
     """
     formed: list[Message] = []
+    taken: set[str] = set()
     for place, message in enumerate(messages):
         if message.role == "tool":
             continue
         if message.role == "assistant" and not _says_something(message):
             continue
-        formed.append(message)
-        if message.role == "assistant" and message.calls:
-            formed.append(Message("tool", _results(message, messages[place + 1 :])))
+        if message.role != "assistant" or not message.calls:
+            formed.append(message)
+            continue
+        results = _results(message, messages[place + 1 :])
+        ids = [_free_id(call.id, taken) for call in message.calls]
+        formed.append(_with_ids(message, ids))
+        formed.append(
+            Message("tool", tuple(replace(result, call_id=free) for result, free in zip(results, ids, strict=True)))
+        )
     return tuple(formed)
+
+
+def _free_id(call_id: str, taken: set[str]) -> str:
+    """Return the id, or where it was used before one made from it that is the same in every turn."""
+    free, number = call_id, 1
+    while not free or free in taken:
+        number += 1
+        free = f"{call_id or 'call'}_{number}"
+    taken.add(free)
+    return free
+
+
+def _with_ids(message: Message, ids: Sequence[str]) -> Message:
+    coming = iter(ids)
+    parts = tuple(replace(part, id=next(coming)) if isinstance(part, ToolCall) else part for part in message.parts)
+    return replace(message, parts=parts) if parts != message.parts else message
 
 
 def _says_something(message: Message) -> bool:
@@ -45,14 +69,17 @@ def _says_something(message: Message) -> bool:
 
 
 def _results(turn: Message, following: Sequence[Message]) -> tuple[ToolResult, ...]:
-    """The first result of each call, looked for up to the next turn."""
-    given: dict[str, ToolResult] = {}
+    """One result for each call, looked for up to the next turn; calls of one id take theirs in order."""
+    given: dict[str, list[ToolResult]] = {}
     for message in following:
         if message.role != "tool":
             break
         for result in message.results:
-            given.setdefault(result.call_id, result)
-    return tuple(given.get(call.id) or ToolResult(call.id, call.name, INTERRUPTED, error=True) for call in turn.calls)
+            given.setdefault(result.call_id, []).append(result)
+    return tuple(
+        given[call.id].pop(0) if given.get(call.id) else ToolResult(call.id, call.name, INTERRUPTED, error=True)
+        for call in turn.calls
+    )
 
 
 def without_calls(parts: Iterable[Part]) -> tuple[Part, ...]:

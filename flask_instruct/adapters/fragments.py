@@ -10,7 +10,8 @@ from ..events import ToolCallDelta
 from ..messages import JsonObject
 from ..messages import ToolCall
 from .base import clean
-from .base import new_call_id
+from .base import clean_data
+from .base import id_for_call
 from .base import parse_object
 
 LONGEST_ID = 64
@@ -95,9 +96,8 @@ class GrowingCalls:
         return latest
 
     def _begin(self, fragment: Fragment) -> _Call:
-        usable = 0 < len(fragment.id) <= LONGEST_ID and fragment.id not in self._taken
-        call = _Call(fragment.id if usable else new_call_id(), fragment.id, fragment.index)
-        self._taken.add(call.id)
+        kept = fragment.id if len(fragment.id) <= LONGEST_ID else ""
+        call = _Call(id_for_call(kept, self._taken), fragment.id, fragment.index)
         self._calls.append(call)
         return call
 
@@ -117,4 +117,4 @@ def _finished(call: _Call, provider: str) -> ToolCall:
     opaque = dict(call.opaque)
     if call.provider_id != call.id:
         opaque["provider_id"] = call.provider_id
-    return ToolCall(call.id, clean(call.name), clean(call.raw) or "{}", opaque or None, provider)
+    return ToolCall(call.id, clean(call.name), clean(call.raw) or "{}", clean_data(opaque) or None, provider)

@@ -28,6 +28,8 @@ from ..messages import Text
 from ..messages import ToolCall
 from .base import TextPieces
 from .base import call_ids
+from .base import clean
+from .base import clean_data
 from .conversation import without_calls
 from .google_calls import ArrivingCall
 from .google_calls import ArrivingCalls
@@ -198,10 +200,10 @@ class _Turn:
                 **({"provider_id": part.provider_id} if part.provider_id else {}),
                 **({SIGNATURE: part.signature} if part.signature else {}),
             }
-            return ToolCall(part.id, part.name, part.raw, opaque or None, self._provider if opaque else "")
+            return ToolCall(part.id, part.name, part.raw, clean_data(opaque) or None, self._provider if opaque else "")
         if not isinstance(part, _Words):
-            return Reasoning("", self._provider, part)
-        text, signed = part.text.whole(), {SIGNATURE: part.signature} if part.signature else None
+            return Reasoning("", self._provider, clean_data(part))
+        text, signed = part.text.whole(), {SIGNATURE: clean(part.signature)} if part.signature else None
         if part.thought:
             whole = {"text": text, "thought": True, **signed} if signed else None
             return Reasoning(text, self._provider, whole)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ProviderError
 from .base import clean
-from .base import new_call_id
+from .base import id_for_call
 from .names import ToolNames
 from .wire_values import as_objects
 from .wire_values import as_text
@@ -114,10 +114,8 @@ class ArrivingCalls:
         return call, True
 
     def _begin(self, provider_id: str, name: str, arguments: Any) -> ArrivingCall:
-        usable = bool(provider_id) and provider_id not in self._taken
-        call_id = provider_id if usable else new_call_id()
+        call_id = id_for_call(provider_id, self._taken)
         call = ArrivingCall(call_id, provider_id, self._names.ours(name), arguments or {}, False)
-        self._taken.add(call_id)
         self._calls.append(call)
         return call
 

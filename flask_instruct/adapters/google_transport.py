@@ -28,6 +28,7 @@ from .transport import HEADERS
 from .transport import Client
 from .transport import Clients
 from .transport import beginning
+from .transport import bounded
 from .transport import missing_package
 from .transport import no_stream
 from .transport import remove_keys
@@ -48,7 +49,12 @@ def _make_client(settings: ProviderSettings) -> Client:
     except ImportError:
         raise missing_package("google") from None
     versioned = _VERSIONED.search(settings.base_url or "")
-    options = genai.types.HttpOptions(base_url=settings.base_url, api_version="" if versioned else None)
+    options = genai.types.HttpOptions(
+        base_url=settings.base_url,
+        api_version="" if versioned else None,
+        # The key is in a header of its own, which a redirect would take along to another host.
+        client_args={"follow_redirects": False},
+    )
     return genai.Client(api_key=settings.api_key, http_options=options)
 
 
@@ -66,12 +72,13 @@ def posted(settings: ProviderSettings, model: str, payload: JsonObject) -> Itera
         response = _open(client, settings, _path(model, vertex=bool(client.vertexai)), payload)
         try:
             _refuse_page(response)
-            yield _read(response)
+            yield bounded(_read(response), settings.longest)
         finally:
             response.close()
     except ProviderError as error:
         _refine(error, payload)
-        remove_keys(error, settings.api_key, getattr(client._api_client, "api_key", None))
+        own = getattr(client._api_client, "api_key", None)
+        remove_keys(error, settings.api_key, own, *dict(settings.headers).values())
         raise
 
 

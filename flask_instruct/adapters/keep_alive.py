@@ -36,20 +36,27 @@ def read_to_its_end(response: Any, pieces: Iterator[bytes]) -> None:
                 return
 
 
+_patching = threading.Lock()
+
+
 @contextlib.contextmanager
 def _waiting_until(connection: Any, deadline: float) -> Iterator[None]:
     """Let this thread's reads of a connection wait no longer than a moment; its timeout was set with the request."""
-    read, reader = connection.read, threading.get_ident()
+    # Of the class: another thread, which has the connection now, may have put its own in front.
+    read, reader = type(connection).read, threading.get_ident()
 
     def read_soon(max_bytes: int, timeout: float | None = None) -> bytes:
         # At the end of the body the connection may already serve another thread.
         if threading.get_ident() == reader:
             timeout = max(0.001, deadline - time.monotonic())
-        data: bytes = read(max_bytes, timeout)
+        data: bytes = read(connection, max_bytes, timeout)
         return data
 
-    connection.read = read_soon
+    with _patching:
+        connection.read = read_soon
     try:
         yield
     finally:
-        del connection.read
+        with _patching:
+            if vars(connection).get("read") is read_soon:
+                del connection.read

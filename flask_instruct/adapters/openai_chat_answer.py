@@ -27,6 +27,7 @@ from ..messages import Text
 from ..messages import ToolCall
 from .base import TextPieces
 from .base import call_ids
+from .base import clean_data
 from .base import parse_object
 from .conversation import without_calls
 from .fragments import Fragment
@@ -224,7 +225,7 @@ class _Turn:
             opaque[self._reasoning_field] = text
         if self._reasoning_details:
             opaque["reasoning_details"] = self._reasoning_details
-        return opaque or None
+        return clean_data(opaque) or None
 
 
 def _fragment(call: Mapping[str, Any], names: ToolNames) -> Fragment:

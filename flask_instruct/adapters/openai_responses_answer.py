@@ -34,6 +34,8 @@ from ..messages import ToolCall
 from .base import TextPieces
 from .base import call_ids
 from .base import clean
+from .base import clean_data
+from .base import id_for_call
 from .base import new_call_id
 from .base import parse_object
 from .conversation import without_calls
@@ -95,7 +97,7 @@ def parse_events(events: Iterable[ServerSentEvent], request: ModelRequest, provi
         if event.data.startswith("[DONE]"):
             break
         payload = _payload(event)
-        if payload.get("type") in TERMINAL:
+        if as_text(payload.get("type")) in TERMINAL:
             yield from turn.end(payload)
             return
         yield from turn.feed(payload)
@@ -114,7 +116,7 @@ def _payload(event: ServerSentEvent) -> Mapping[str, Any]:
 
 
 def _failed(detail: Any) -> ProviderError:
-    if isinstance(detail, dict) and detail.get("code") in FAULTS_OF_REQUEST:
+    if as_text(as_object(detail).get("code")) in FAULTS_OF_REQUEST:
         detail = {**detail, "type": "invalid_request_error"}
     return failure(detail, fallback="The response failed; the provider does not say why.")
 
@@ -223,7 +225,7 @@ class _Turn:
                 yield ToolCallDelta(call.id, call.name, call.raw)
 
     def _call(self, item: _Item, raw: str) -> ToolCall:
-        opaque: JsonObject | None = None if item.id == item.provider_id else {"provider_id": item.provider_id}
+        opaque: JsonObject | None = None if item.id == item.provider_id else {"provider_id": clean(item.provider_id)}
         return ToolCall(item.id, item.name, clean(raw) or "{}", opaque, self._provider)
 
     def _unwrapped(self, item: _Item, raw: str) -> tuple[ToolCall, ...]:
@@ -234,7 +236,7 @@ class _Turn:
         wrapped = [(self._recipient(use), use.get("parameters")) for use in uses]
         if not all(name in self._declared and isinstance(arguments, dict) for name, arguments in wrapped):
             return ()
-        opaque = {"provider_id": item.provider_id}
+        opaque = {"provider_id": clean(item.provider_id)}
         return tuple(
             ToolCall(new_call_id(), name, json.dumps(arguments, ensure_ascii=False), opaque, self._provider)
             for name, arguments in wrapped
@@ -271,9 +273,7 @@ class _Turn:
         item.name = self._names.ours(clean(as_text(said.get("name")))) or item.name
         item.provider_id = as_text(said.get("call_id")) or item.provider_id
         if not item.id:
-            usable = bool(item.provider_id) and item.provider_id not in self._taken
-            item.id = item.provider_id if usable else new_call_id()
-            self._taken.add(item.id)
+            item.id = id_for_call(item.provider_id, self._taken)
 
     def end(self, payload: Mapping[str, Any]) -> Iterator[Event]:
         response = as_object(payload.get("response"))
@@ -353,7 +353,7 @@ class _Turn:
             return
         text = clean(_BLANK_LINE.join(_thought(item.done)))
         if text or item.done.get("encrypted_content"):
-            yield Reasoning(text, self._provider, dict(item.done))
+            yield Reasoning(text, self._provider, clean_data(item.done))
 
 
 READERS: dict[str, Callable[[_Turn, Mapping[str, Any]], Iterable[Event]]] = {
@@ -369,7 +369,7 @@ READERS: dict[str, Callable[[_Turn, Mapping[str, Any]], Iterable[Event]]] = {
 
 
 def _phase(item: _Item) -> str:
-    return as_text((item.done or {}).get("phase"))
+    return clean(as_text((item.done or {}).get("phase")))
 
 
 def _said(message: Mapping[str, Any]) -> str:

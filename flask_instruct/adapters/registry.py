@@ -5,6 +5,7 @@ Works without an app too: then the settings come from the environment.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from .anthropic import Anthropic
 from .base import Adapter
 from .base import Model
 from .base import ProviderSettings
+from .clients import may_be_client
 from .google import Google
 from .openai_chat import OpenAIChat
 from .openai_responses import OpenAIResponses
@@ -36,6 +38,8 @@ from .profiles import Quirks
 from .profiles import context_window
 from .profiles import quirks_at
 from .scripted import Scripted
+
+logger = logging.getLogger("flask_instruct")
 
 ADAPTERS: dict[str, Callable[[ProviderSettings], Adapter]] = {
     "openai_chat": OpenAIChat,
@@ -63,6 +67,12 @@ NO_KEY = "none"
 Credentials = Callable[[str], Any]
 """The app's rule ``provider name -> key, settings, client or None``, asked before each model call."""
 
+WANTED = {
+    **dict.fromkeys(("profile", "protocol", "base_url", "api_key", "model"), "it must be text"),
+    "headers": "it must map names to texts",
+    "client": "it must be a client of the provider's SDK, or a function that gives one",
+    "context_window": "it must be a whole number of tokens",
+}
 _SETTINGS = frozenset({"profile", "protocol", "base_url", "api_key", "model", "headers", "client", "context_window"})
 _CHANGES = frozenset({"api_key", "base_url", "headers", "client"})
 
@@ -106,13 +116,13 @@ def _native_output(provider: Provider, model: str) -> NativeOutput:
 
 def _entitled(name: str, provider: Provider, credentials: Credentials | None) -> Provider:
     """Ask the app's rule for this call's key, address or client."""
-    given = credentials(name) if credentials is not None else None
+    given = _asked(credentials, name) if credentials is not None else None
     if given is None:
         return provider
     if isinstance(given, str):
         given = {"api_key": given}
     if not isinstance(given, Mapping):
-        return replace(provider, client=given)
+        given = {"client": given}
     if unknown := sorted(set(given) - _CHANGES):
         raise ConfigurationError(
             f"@instruct.credentials gave {unknown[0]!r} for {name!r}; it may give {', '.join(sorted(_CHANGES))}."
@@ -121,8 +131,20 @@ def _entitled(name: str, provider: Provider, credentials: Credentials | None) ->
         raise ConfigurationError(
             f"@instruct.credentials gave an empty key for {name!r}: give None where the site's own key may be used."
         )
+    _require_types(given, f"What @instruct.credentials gave for {name!r}")
     # The site's own client would speak with the site's own key.
     return _changed(replace(provider, client=None) if given else provider, given)
+
+
+def _asked(credentials: Credentials, name: str) -> Any:
+    try:
+        return credentials(name)
+    except Exception as error:
+        # Its text is for the log only: it may hold what the rule was about to give.
+        logger.exception("@instruct.credentials failed for %s", name)
+        raise ConfigurationError(
+            f"@instruct.credentials raised {type(error).__name__} for {name!r}; the log has it."
+        ) from error
 
 
 def _address(settings: ProviderSettings) -> str | None:
@@ -228,7 +250,13 @@ def _settings(name: str, provider: Provider, config: Config) -> ProviderSettings
     if missing:
         raise ConfigurationError(f"The provider {name!r} needs the package {PACKAGES[provider.protocol]!r}: {missing}.")
     return ProviderSettings(
-        name, key, _base_url(name, provider), config.model_timeout, provider.headers, client=provider.client
+        name,
+        key,
+        _base_url(name, provider),
+        config.model_timeout,
+        config.model_call_timeout,
+        provider.headers,
+        client=provider.client,
     )
 
 
@@ -277,6 +305,7 @@ def _own(name: str, setting: Mapping[str, Any]) -> Provider:
             f"INSTRUCT_PROVIDERS[{name!r}] has the unknown setting {unknown[0]!r}; "
             f"the settings are {', '.join(sorted(_SETTINGS))}."
         )
+    _require_types(setting, f"INSTRUCT_PROVIDERS[{name!r}]")
     return _changed(_base(name, setting), setting)
 
 
@@ -304,6 +333,23 @@ def _base(name: str, setting: Mapping[str, Any]) -> Provider:
 def _protocol_quirks(protocol: str) -> Quirks:
     own = (provider.quirks for provider in BUILT_IN.values() if provider.protocol == protocol != "openai_chat")
     return next(own, STRANGER)
+
+
+def _require_types(setting: Mapping[str, Any], where: str) -> None:
+    """Name the setting that is of a wrong type: a forgotten await, bytes, a number."""
+    for name, value in setting.items():
+        if value is None:
+            continue
+        if name == "client":
+            right = may_be_client(value)
+        elif name == "headers":
+            right = isinstance(value, Mapping) and all(isinstance(text, str) for text in (*value, *value.values()))
+        elif name == "context_window":
+            right = isinstance(value, int) and value > 0
+        else:
+            right = isinstance(value, str)
+        if not right:
+            raise ConfigurationError(f"{where} has a {name!r} of type {type(value).__name__}; {WANTED[name]}.")
 
 
 def _changed(provider: Provider, setting: Mapping[str, Any]) -> Provider:

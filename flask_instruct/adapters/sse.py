@@ -7,6 +7,11 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..errors import ProviderError
+
+LONGEST_LINE = 32_000_000
+"""Bytes; a longer line is no answer but an attack or a fault."""
+
 
 class ServerSentEvent(NamedTuple):
     """One event: its name, empty when the server gave none, and its data lines joined."""
@@ -20,6 +25,8 @@ def read_events(chunks: Iterable[bytes]) -> Iterator[ServerSentEvent]:
 
     Lines end with CR, LF or both, and with nothing else: U+2028 is a legal character inside JSON. An event at the
     very end that lacks its blank line counts when its data is whole, since some servers leave the blank line out.
+
+    :raises ProviderError: ``malformed`` for a line without end.
     """
     name = ""
     data: list[str] = []
@@ -43,7 +50,8 @@ def read_events(chunks: Iterable[bytes]) -> Iterator[ServerSentEvent]:
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[list[str]]:
     """Give the lines that each piece of the body completes; one by one they would cost three times as much."""
-    pending = b""
+    pending: list[bytes] = []
+    size = 0
     after_return = False
     first = True
     for chunk in chunks:
@@ -56,14 +64,17 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[list[str]]:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         whole, newline, rest = chunk.rpartition(b"\n")
         if not newline:
-            pending += rest
+            pending.append(rest)
+            size += len(rest)
+            if size > LONGEST_LINE:
+                raise ProviderError("malformed", f"A line of the stream is longer than {LONGEST_LINE} bytes.")
             continue
-        text = (pending + whole).decode("utf-8", "replace")
+        text = b"".join((*pending, whole)).decode("utf-8", "replace")
         yield (text.removeprefix("\ufeff") if first else text).split("\n")
         first = False
-        pending = rest
+        pending, size = [rest] if rest else [], len(rest)
     if pending:
-        yield [pending.decode("utf-8", "replace")]
+        yield [b"".join(pending).decode("utf-8", "replace")]
 
 
 def _is_whole(data: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 import sys
+import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ __all__ = [
     "Client",
     "Clients",
     "beginning",
+    "bounded",
     "client_options",
     "exchanged",
     "missing_package",
@@ -42,6 +44,8 @@ HEADERS = {
     "Accept-Encoding": "identity",
 }
 CONNECT_TIMEOUT = 10.0
+MOST_BYTES = 256_000_000
+"""Of one answer, whatever it is made of; the longest ones of today's models have a tenth of it."""
 _LONGEST_PAGE = 65536
 _SHORTEST_KEY = 8
 
@@ -106,13 +110,13 @@ def posted(
         stream = _open(sdk, client, settings, path, payload)
         try:
             _require_event_stream(stream.response)
-            pieces = _read(stream.response)
+            pieces = bounded(_read(stream.response), settings.longest)
             yield pieces
             read_to_its_end(stream.response, pieces)
         finally:
             stream.close()
     except ProviderError as error:
-        remove_keys(error, settings.api_key, getattr(client, "api_key", None))
+        remove_keys(error, settings.api_key, getattr(client, "api_key", None), *dict(settings.headers).values())
         raise
 
 
@@ -159,6 +163,22 @@ def _require_event_stream(response: Any) -> None:
     if "json" in kind and '"error"' in text:
         raise failure(text, headers=response.headers, fallback=text)
     raise no_stream(kind, text)
+
+
+def bounded(pieces: Iterator[bytes], longest: float) -> Iterator[bytes]:
+    """Give the pieces of an answer, of which nothing else limits the size or the time: comments keep a line alive.
+
+    :param longest: seconds.
+    :raises ProviderError: ``malformed`` when it is too large, ``timeout`` when it takes too long.
+    """
+    end, size = time.monotonic() + longest, 0
+    for piece in pieces:
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise ProviderError("malformed", f"The answer is larger than {MOST_BYTES} bytes.")
+        if time.monotonic() > end:
+            raise ProviderError("timeout", f"The answer took longer than INSTRUCT_MODEL_CALL_TIMEOUT, {longest:g} s.")
+        yield piece
 
 
 def beginning(pieces: Iterator[bytes]) -> str:

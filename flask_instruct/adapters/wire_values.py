@@ -13,6 +13,8 @@ from ..errors import ProviderError
 from .failures import failure
 from .sse import ServerSentEvent
 
+_MOST = 2**31 - 1
+
 
 def as_object(value: Any) -> Mapping[str, Any]:
     """Return the object, or an empty one."""
@@ -30,8 +32,8 @@ def as_text(value: Any) -> str:
 
 
 def as_count(value: Any) -> int | None:
-    """Return the whole number, or ``None``."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Return the whole number from 0 on that every database's integers hold, or ``None``."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None
 
 
 def payload_of(event: ServerSentEvent) -> Mapping[str, Any]:

@@ -151,6 +151,8 @@ def chat_bodies() -> Iterator[Body]:
         )
     yield body("a word that nobody knows", _said("Half") + _asked(WHOLE) + _ended("tired"), says="Half", reason="other")
     yield body("a refusal", _said("I can't.", field="refusal") + _ended("stop"), says="I can't.", reason="refusal")
+    signed = {**WHOLE, "extra_content": {"google": {"thought_signature": "c2ln"}}}
+    yield body("a call with a signature", _asked(signed) + _ended("tool_calls"), calls=ONE, reason="tool_calls")
     yield body("[DONE] alone after a text", _said("Whole.") + DONE, says="Whole.", usage=None)
     yield body("[DONE] alone after a call", _asked(WHOLE) + DONE, calls=ONE, reason="tool_calls", usage=None)
     half = _fragment('{"city": ', "weather", index=0, id="call_a")
@@ -280,11 +282,21 @@ def anthropic_bodies() -> Iterator[Body]:
     overload = anthropic_event("error", error={"type": "overloaded_error", "message": "Overloaded"})
     yield body("overload in mid-stream", _text("Half"), overload, error="overloaded")
     yield body("two answers mixed", _text("Half"), anthropic_start("msg_2"), error="malformed", ends=False)
+    again = _use(1, "toolu_b", "count", '{"to": 3}')
+    yield body("two calls of one index", weather, again, anthropic_end("tool_use"), calls=BOTH, reason="tool_calls")
+    begun = anthropic_event(
+        "content_block_start",
+        index=1,
+        content_block={"type": "tool_use", "id": "toolu_a", "name": "weather", "input": {}},
+    )
+    yield body("the start of a call twice", begun, weather, anthropic_end("tool_use"), calls=ONE, reason="tool_calls")
+    strange = _block(0, "verse", ("text_delta", {"text": "Half"}), text="")
+    yield body("a text in a block that nobody knows", strange, anthropic_end(), says="Half")
     yield body("the start twice", anthropic_start(), _text("Hi"), anthropic_end(), says="Hi")
     yield body(
         "corrected usage", _text("Hi"), anthropic_end(input_tokens=61, output_tokens=2), says="Hi", usage=(61, 2)
     )
-    cached = {"cache_read_input_tokens": 40, "cache_creation_input_tokens": 5}
+    cached: dict[str, Any] = {"cache_read_input_tokens": 40, "cache_creation_input_tokens": 5}
     yield body("cached input", _text("Hi"), anthropic_end(input_tokens=10, **cached), says="Hi", usage=(55, 20))
     yield body("no end", _text("Half"), error="cut", ends=False)
 
@@ -345,6 +357,9 @@ def google_bodies() -> Iterator[Body]:
         usage=(61, 5),
     )
     yield body("no end", half, error="cut", ends=False)
+    parts = [json.loads(chunk[5:]) for chunk in (google_chunk({"text": TEXT}), google_chunk(weather), end)]
+    array = json.dumps(parts, ensure_ascii=False, indent=2)
+    yield Body("google", "a JSON array", array, says=TEXT, calls=ONE, reason="tool_calls")
     blocked = {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 9}}
     yield body("a blocked prompt", f"data: {_plain(blocked)}\n\n", reason="content_filter", usage=(9, None))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from flask_instruct.messages import ToolSpec
 from tests import recordings
 from tests.wire import Reply
 from tests.wire import WireServer
-from tests.wire_format import anthropic_delta
-from tests.wire_format import anthropic_event
 
 from .anthropic_wire import body_of
 from .anthropic_wire import hear
@@ -39,41 +36,9 @@ ROUND_TRIPS = (
 )
 
 
-def as_stream(message: dict[str, Any]) -> str:
-    """Return a whole recorded answer as the events that would have carried it."""
-    opening = {**message, "content": [], "stop_reason": None}
-    blocks = "".join(block_as_stream(index, block) for index, block in enumerate(message["content"]))
-    ending = {"stop_reason": message["stop_reason"], "stop_sequence": message["stop_sequence"]}
-    return (
-        anthropic_event("message_start", message=opening)
-        + blocks
-        + anthropic_event("message_delta", delta=ending, usage=message["usage"])
-        + anthropic_event("message_stop")
-    )
-
-
-def block_as_stream(index: int, block: dict[str, Any]) -> str:
-    kind = block["type"]
-    emptied: dict[str, dict[str, Any]] = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}}
-    start = {**block, **emptied.get(kind, {"input": {}})}
-    if kind == "text":
-        deltas = anthropic_delta(index, "text_delta", text=block["text"])
-    elif kind == "thinking":
-        deltas = anthropic_delta(index, "thinking_delta", thinking=block["thinking"])
-        deltas += anthropic_delta(index, "signature_delta", signature=block["signature"])
-    else:
-        deltas = anthropic_delta(index, "input_json_delta", partial_json=json.dumps(block["input"]))
-    return (
-        anthropic_event("content_block_start", index=index, content_block=start)
-        + deltas
-        + anthropic_event("content_block_stop", index=index)
-    )
-
-
 def heard_of(name: str, place: int, size: int = 65536) -> Heard:
     recorded = recordings.exchange(f"anthropic/{name}", place)
-    body = recorded["body"]
-    return hear(body if body.startswith("event:") else as_stream(json.loads(body)), size=size)
+    return hear(recordings.as_stream("anthropic", recorded["body"]), size=size)
 
 
 @pytest.mark.parametrize("name", [name for name in ROUND_TRIPS if name.startswith("nonstream")])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import random
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from flask_instruct.adapters.base import clean
 from flask_instruct.errors import ProviderError
 from flask_instruct.messages import ModelRequest
 from flask_instruct.messages import ToolSpec
@@ -35,7 +39,7 @@ TOOLS = (WEATHER, ToolSpec("count", "Count.", {"type": "object", "properties": {
 PROVIDERS = {"openai": "vllm", "openai_responses": "openai", "anthropic": "anthropic", "google": "google"}
 
 
-def each(fits: Callable[[Body], bool] = lambda body: True) -> Any:
+def each(fits: Callable[[Body], bool] = lambda body: True) -> pytest.MarkDecorator:
     chosen = [pytest.param(body, id=body.id) for body in BODIES if fits(body)]
     return pytest.mark.parametrize("body", chosen)
 
@@ -96,7 +100,7 @@ def test_a_server_that_says_nothing_at_all_is_a_timeout(stage: Stage, body: Body
     require_no_success(stream(stage, body, stalled(body.text, stalls), timeout=0.1), "timeout")
 
 
-@each(lambda body: body.shape in ("a text", "reasoning, then two calls"))
+@each(lambda body: body.shape in ("a text", "reasoning, then two calls", "a JSON array"))
 def test_a_connection_that_breaks_anywhere_is_no_answer(stage: Stage, body: Body) -> None:
     """After each event, and inside each character."""
     data = body.text.encode()
@@ -119,3 +123,67 @@ def test_a_body_that_ends_with_its_signal_is_an_answer(body: Body) -> None:
     data = body.text.encode()
     heard = Heard(parsed(body, data[: signal_of(body.protocol, data)]))
     assert (heard.finish.reason, heard.text) == (body.reason, body.says)
+
+
+STRANGE: tuple[Any, ...] = (
+    None,
+    0,
+    -1,
+    1.5,
+    True,
+    "",
+    "x",
+    "\x00",
+    "a\ud800b",
+    [],
+    [None],
+    ["x"],
+    {},
+    {"a": 1},
+    10**30,
+)
+"""What may stand where something else belongs."""
+ROUNDS = 60
+
+
+@each(lambda body: "data: {" in body.text)
+def test_whatever_a_server_sends_is_a_clean_answer_or_a_provider_error(body: Body) -> None:
+    """Values of another type, parts that are missing, texts and numbers that no database takes."""
+    chance = random.Random(body.id)
+    for _ in range(ROUNDS):
+        with contextlib.suppress(ProviderError):
+            finish = Heard(parsed(body, spoiled(body.text, chance).encode())).finish
+            assert bool(finish.message.calls) == (finish.reason == "tool_calls")
+            assert len({call.id for call in finish.message.calls}) == len(finish.message.calls)
+            stored = json.dumps(finish.message.to_json(), ensure_ascii=False)
+            assert stored == clean(stored)
+
+
+@each(lambda body: "c2ln" in body.text or '"signed"' in body.text)
+def test_what_goes_back_verbatim_is_made_such_that_it_can_be_sent(body: Body) -> None:
+    """A half character in a signature would make every later request of the conversation fail."""
+    text = body.text.replace('"c2ln"', '"c2\\ud83dln\\u0000"').replace('"signed"', '"c2\\ud83dln\\u0000"')
+    stored = json.dumps(Heard(parsed(body, text.encode())).message.to_json(), ensure_ascii=False)
+    assert "c2\ufffdln" in stored
+    assert stored.encode()
+
+
+def spoiled(text: str, chance: random.Random) -> str:
+    """The body with one value of one of its events replaced or left out."""
+    lines = text.split("\n")
+    place = chance.choice([place for place, line in enumerate(lines) if line.startswith("data: {")])
+    event = json.loads(lines[place][5:])
+    holder, key = chance.choice(list(places(event)))
+    if chance.random() < 0.3:
+        del holder[key]
+    else:
+        holder[key] = chance.choice(STRANGE)
+    return "\n".join([*lines[:place], f"data: {json.dumps(event)}", *lines[place + 1 :]])
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a JSON value, as what holds it and where in that."""
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from places(value[key])

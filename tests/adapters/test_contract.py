@@ -28,12 +28,15 @@ from flask_instruct.generation import gen
 from flask_instruct.messages import Message
 from flask_instruct.messages import ModelRequest
 from flask_instruct.messages import Text
+from flask_instruct.messages import ToolCall
+from flask_instruct.messages import ToolResult
 from flask_instruct.talk import converse
 from tests.support import wait_for
 from tests.talking import MODELS
 from tests.talking import OVER_HTTP
 from tests.talking import PDF
 from tests.talking import PNG
+from tests.talking import PROFILES
 from tests.talking import PROTOCOLS
 from tests.talking import SECRETS
 from tests.talking import TEXT
@@ -45,9 +48,14 @@ from tests.talking import say
 from tests.talking import theatre
 from tests.talking import think
 from tests.talking import told_turn
+from tests.talking import wire_of
+from tests.wire import Reply
+from tests.wire_format import FORMATS
 from tests.wire_parts import INPUT_TOKENS
 from tests.wire_parts import OUTPUT_TOKENS
 
+from .hearing import assistant
+from .hearing import results
 from .hearing import user
 
 
@@ -252,6 +260,16 @@ class TestAFailure:
 
 
 @OVER_HTTP
+def test_a_server_that_goes_on_after_its_error_is_hung_up_on(tell: Callable[..., Stage], protocol: str) -> None:
+    """Also while the error, which knows where it came from, is kept (openai-agents#4366)."""
+    spoken = FORMATS[wire_of(protocol)]
+    stage = tell([], Reply([*spoken.write([say("Half"), Fail("overloaded")]), 30.0, "data: {}"]))
+    talk = stage.talk(protocol)
+    assert talk.error is not None
+    assert wait_for(stage.server.seen[0].hung_up.is_set)
+
+
+@OVER_HTTP
 def test_a_provider_that_names_a_time_is_waited_for(tell: Callable[..., Stage], protocol: str) -> None:
     stage = tell(echo, refused(protocol, "rate_limited", retry_after="7"))
     talk = stage.talk(protocol)
@@ -260,24 +278,41 @@ def test_a_provider_that_names_a_time_is_waited_for(tell: Callable[..., Stage], 
     assert 7.0 <= wait <= 9.0
 
 
-@pytest.mark.parametrize(("first", "second"), [*permutations(MODELS, 2)])
+BEFORE = (
+    user("Before."),
+    assistant(*(ToolCall(call_id, "weather", '{"city": "Rome"}') for call_id in ("call_1", "call_2", "toolu_1"))),
+    results(*(ToolResult(call_id, "weather", "Sunny.") for call_id in ("call_1", "call_2", "toolu_1"))),
+    assistant("Sunny."),
+)
+"""A talk with another model, whose ids the next one uses again."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [*permutations(MODELS, 2), *((name, f"{name}_twin") for name in PROFILES)]
+)
 def test_another_model_goes_on_where_one_stays_away(tell: Callable[..., Stage], first: str, second: str) -> None:
     """With a portable history: calls and results in order, and nothing that only the first could read."""
-    name = MODELS[first].partition(":")[2]
+    left: list[str] = []
 
     def leave(request: ModelRequest) -> Turn:
-        return [Fail("permission")] if request.model == name and request.messages[-1].results else echo(request)
+        if request.messages[-1].results and not left:
+            left.append(request.model)
+            return [Fail("permission")]
+        return echo(request)
 
-    stage = tell(leave)
-    talk = stage.talk(first, second)
+    stage = tell(leave, first_call=1)
+    talk = stage.talk(first, second, messages=[*BEFORE, user("Go.")])
+    assert left == [MODELS[first].partition(":")[2]]
     assert talk.error is None
     assert (talk.desk.ran, talk.text) == (["Zürich", "東京"], "weather: Sunny in Zürich | weather: Sunny in 東京")
-    question, turn, results = stage.asked[-1].messages[1:]
+    question, turn, back = stage.asked[-1].messages[-3:]
     assert (question.text, turn.text) == ("Go.", "Let me see.")
-    assert [call.id for call in turn.calls] == [result.call_id for result in results.results]
+    assert [call.id for call in turn.calls] == [result.call_id for result in back.results]
     assert len({call.id for call in turn.calls}) == 2
     if second != "scripted":
-        assert not any(secret in json.dumps(stage.server.bodies[-1]) for secret in SECRETS)
+        sent = json.dumps(stage.server.bodies[-1])
+        assert not any(secret in sent for secret in SECRETS)
+        assert not second.startswith("google") or '"id":' not in sent
 
 
 @PROTOCOLS

@@ -24,8 +24,6 @@ from flask_instruct.messages import ToolSpec
 from tests import recordings
 from tests.wire import Reply
 from tests.wire import WireServer
-from tests.wire_format import DONE
-from tests.wire_format import openai_chunk
 
 from .hearing import Heard
 from .hearing import cut_in
@@ -61,17 +59,7 @@ def settings_of(name: str, base_url: str | None = None) -> Any:
 
 
 def as_stream(body: str) -> str:
-    """A whole answer as the same server would stream it: one delta, then the finish, then the usage."""
-    if not body.lstrip().startswith("{"):
-        return body
-    whole = json.loads(body)
-    if "error" in whole:
-        return body
-    (choice,) = whole["choices"]
-    calls = [{"index": index, **call} for index, call in enumerate(choice["message"].get("tool_calls") or ())]
-    delta = {**choice["message"], **({"tool_calls": calls} if calls else {})}
-    usage = openai_chunk(usage=whole["usage"])
-    return openai_chunk(delta) + openai_chunk({}, choice["finish_reason"]) + usage + DONE
+    return recordings.as_stream("openai-chat", body)
 
 
 def read_request(body: dict[str, Any] | None) -> ModelRequest:
@@ -162,7 +150,10 @@ class TestGroqRejectsACall:
     )
     def test_and_the_model_hears_why(self, name: str, arguments: dict[str, str]) -> None:
         first, second = recordings.exchange(name, 0), recordings.exchange(name, 1)
-        replies = [Reply(first["body"], first["status"], first["content_type"]), Reply(as_stream(second["body"]))]
+        replies = [
+            Reply(first["body"], first["status"], first["content_type"]),
+            Reply(as_stream(second["body"])),
+        ]
         with WireServer.playing(*replies) as server:
             adapter = OpenAIChat(settings_of(name, server.base_url("openai")))
             asked = read_request(first["request"])

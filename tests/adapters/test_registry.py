@@ -374,3 +374,33 @@ def test_several_models_are_read_in_their_order() -> None:
     assert models_of("a:x, b:y,") == ("a:x", "b:y")
     assert models_of(["a:x", "b:y,c:z"]) == ("a:x", "b:y", "c:z")
     assert models_of(None) == ()
+
+
+class TestWhatAnAppGivesWrongly:
+    @pytest.mark.parametrize("given", [b"sk-1", 5, {"api_key": 5}, {"headers": "x"}, {"client": "sk-1"}, ["sk-1"]])
+    def test_is_named_with_its_type(self, given: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"credentials gave for 'openai'.*of type"):
+            resolve("openai:gpt-5.4", Config(), lambda provider: given)
+
+    @pytest.mark.filterwarnings("ignore:coroutine")
+    def test_a_rule_that_is_not_awaited_is_no_client(self) -> None:
+        async def rule(provider: str) -> str:
+            return "sk-1"
+
+        with pytest.raises(ConfigurationError, match="coroutine"):
+            resolve("openai:gpt-5.4", Config(), rule)
+
+    def test_a_rule_that_fails_is_told_without_its_secrets(self) -> None:
+        def rule(provider: str) -> str:
+            raise LookupError("no sk-secret here")
+
+        with pytest.raises(ConfigurationError, match="LookupError") as caught:
+            resolve("openai:gpt-5.4", Config(), rule)
+        assert "sk-secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "setting", [{"api_key": 5}, {"headers": "abc"}, {"context_window": "big"}, {"model": ["m"]}]
+    )
+    def test_in_the_settings_is_named_with_its_type(self, setting: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match=r"INSTRUCT_PROVIDERS\['openai'\] has a .* of type"):
+            resolve("openai:gpt-5.4", with_providers(openai=setting))

@@ -7,15 +7,18 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
 from flask_instruct.adapters import keep_alive
+from flask_instruct.adapters import transport
 from flask_instruct.adapters.clients import Clients
 from flask_instruct.adapters.openai_chat import OpenAIChat
 from flask_instruct.adapters.openai_chat import clients
+from flask_instruct.adapters.sse import read_events
 from flask_instruct.errors import ProviderError
 from flask_instruct.events import Finish
 from flask_instruct.events import TextDelta
@@ -215,3 +218,44 @@ def in_threads(work: Callable[[], None], count: int) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def test_a_line_without_end_is_an_error_and_costs_little() -> None:
+    def endless() -> Iterator[bytes]:
+        yield b"data: "
+        while True:
+            yield b"x" * 65536
+
+    with pytest.raises(ProviderError, match="longer than") as caught:
+        list(read_events(endless()))
+    assert caught.value.kind == "malformed"
+
+
+def test_an_answer_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MOST_BYTES", 100)
+    with pytest.raises(ProviderError, match="larger than"):
+        list(transport.bounded(iter([b": PROCESSING\n\n"] * 100), 60.0))
+
+
+def test_a_lively_line_does_not_keep_a_call_alive_for_ever() -> None:
+    with pytest.raises(ProviderError, match="INSTRUCT_MODEL_CALL_TIMEOUT") as caught:
+        list(transport.bounded(iter([b": PROCESSING\n\n"] * 2), -1.0))
+    assert caught.value.kind == "timeout"
+
+
+def test_two_threads_that_leave_one_connection_leave_it_as_it_was() -> None:
+    """The first to leave must not take away what the second has put in front, nor what the class has."""
+
+    class Stream:
+        def read(self, most: int, timeout: float | None = None) -> bytes:
+            return b"x"
+
+    stream = Stream()
+    first, second = keep_alive._waiting_until(stream, 0.0), keep_alive._waiting_until(stream, 0.0)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert "read" in vars(stream)
+    second.__exit__(None, None, None)
+    assert "read" not in vars(stream)
+    assert stream.read(1) == b"x"
