@@ -58,7 +58,7 @@ class _Attachment:
         found = _media_type_of(data)
         if found is not None and media_type not in (None, found):
             raise ValueError(f"The {cls.kind} is {found} and not {media_type}, as its first bytes say.")
-        return cls(cls._readable(media_type or found), data=bytes(data), name=name)
+        return cls(cls._readable(media_type or found), data=bytes(data), name=_sayable(name))
 
     @classmethod
     def from_path(cls, path: str | Path, media_type: str | None = None) -> Self:
@@ -82,6 +82,8 @@ class _Attachment:
         :raises ValueError: for another scheme, or a format that no provider reads.
         """
         parts = urlsplit(url)
+        if _sayable(url) != url:
+            raise ValueError("An attachment's address has characters that no address has.")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"An attachment's address must begin with https://, got {url!r}.")
         guessed = media_type or mimetypes.guess_type(parts.path)[0] or next(iter(sorted(cls.media_types)))
@@ -160,6 +162,11 @@ def attached(given: Iterable[object]) -> tuple[Image | Document, ...]:
             )
         kept.append(item)
     return tuple(kept)
+
+
+def _sayable(text: str | None) -> str | None:
+    """A name that can be sent: file names on Linux are bytes, and what is no text in them comes as half surrogates."""
+    return None if text is None else text.encode("utf-8", "replace").decode()
 
 
 def _media_type_of(data: bytes) -> str | None:

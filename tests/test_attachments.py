@@ -55,6 +55,17 @@ def test_what_no_model_reads_is_refused_with_what_would_do(make: Any, said: str)
         make()
 
 
+def test_a_name_that_is_no_text_can_be_sent_all_the_same() -> None:
+    assert Image.from_bytes(PNG, name="caf\udce9.png").name == "caf?.png"
+    with pytest.raises(ValueError, match="characters"):
+        Image.from_url("https://example.org/caf\udce9.png")
+
+
+def test_the_first_bytes_count_more_than_what_is_said() -> None:
+    with pytest.raises(ValueError, match="application/pdf and not image/png"):
+        Image.from_bytes(PDF, "image/png")
+
+
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.pdf"
     with path.open("wb") as file:

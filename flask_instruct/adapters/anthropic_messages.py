@@ -181,6 +181,9 @@ class _Scribe:
         if not isinstance(part, Reasoning) or part.opaque is None or part.provider != self._settings.name:
             return None
         kind = part.opaque.get("type")
+        if not isinstance(kind, str):
+            # Of another protocol that was spoken under this provider's name.
+            return None
         # A block without its signature is refused: pydantic-ai#7601.
         unsigned = kind == "thinking" and not part.opaque.get("signature")
         return None if unsigned or kind in self._skipped else part.opaque

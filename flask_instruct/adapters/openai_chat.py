@@ -229,6 +229,10 @@ def _unsupported(settings: ProviderSettings, what: str, instead: str = "; make i
     return ProviderError("unsupported", f"The provider {settings.name!r} does not take {what}{instead}.")
 
 
+REPLAYED = ("reasoning_content", "reasoning", "reasoning_details", "content")
+"""What a turn's reasoning may be in this protocol; under one provider's name another may have been spoken before."""
+
+
 def _render_assistant(
     message: Message, settings: ProviderSettings, names: ToolNames, ids: dict[str, str]
 ) -> Iterator[JsonObject]:
@@ -242,7 +246,7 @@ def _render_assistant(
         for part in message.parts:
             # DeepSeek and OpenRouter want their reasoning back on turns with calls: earendil-works/pi#3636.
             if isinstance(part, Reasoning) and part.opaque and part.provider == settings.name:
-                rendered.update(part.opaque)
+                rendered.update({key: part.opaque[key] for key in REPLAYED if key in part.opaque})
     if isinstance(rendered["content"], list) and text:
         rendered["content"] = [*rendered["content"], {"type": "text", "text": text}]
     rendered["tool_calls"] = [_render_call(call, settings.name, names, ids) for call in message.calls]
