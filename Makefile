@@ -6,11 +6,12 @@ PYTHON ?=
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 
-.PHONY: help demo test check docs bench clean
+.PHONY: help demo test chaos check docs bench clean
 
 help:
 	@echo "make demo   start the example app: http://127.0.0.1:$(PORT) (PORT= for another)"
 	@echo "make test   install what the tests need, then run them all (ARGS= for pytest's arguments)"
+	@echo "make chaos  the storms that are too long for make test: workers that die at every point, in every way"
 	@echo "make check  style, types and documentation"
 	@echo "make docs   build the documentation into docs/_build/html"
 	@echo "make bench  measure what a streamed delta and a turn cost, beside other libraries (ARGS=--check)"
@@ -24,6 +25,11 @@ test:
 	@PYTHON="$(PYTHON)" tools/install.sh dev
 	@tools/system-packages.sh
 	@exec $(RUN) pytest $(ARGS)
+
+chaos:
+	@PYTHON="$(PYTHON)" tools/install.sh dev
+	@tools/system-packages.sh
+	@exec $(RUN) pytest -m chaos $(ARGS)
 
 check: docs
 	$(RUN) ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .attachments import Document
 from .attachments import Image
 from .errors import ConfigurationError
+from .errors import ConversationBusy
 from .errors import DeclarationError
 from .errors import HandlerError
 from .errors import InstructError
@@ -15,6 +16,7 @@ from .errors import ToolError
 from .extension import Instruct
 from .extension import generate_for
 from .handlers import AiResponseHandler
+from .limits import Limits
 from .live.turbo_stream import dom_id
 from .orchestrator import Orchestrator
 from .prompt import Prompt
@@ -26,12 +28,14 @@ from .tools import ai_tools_from
 __all__ = [
     "AiResponseHandler",
     "ConfigurationError",
+    "ConversationBusy",
     "DeclarationError",
     "Document",
     "HandlerError",
     "Image",
     "Instruct",
     "InstructError",
+    "Limits",
     "Orchestrator",
     "OutputError",
     "Prompt",

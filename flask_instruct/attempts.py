@@ -164,7 +164,8 @@ def answered(
             scheduled = _next_try(trial, candidates, model, error, patience)
             if scheduled is None:
                 raise _with_history(error, trial.told) from error
-        logger.warning("Trying again in %.1f s: %s", scheduled.delay, trial.told[-1])
+        # Not the provider's own words: they may quote the prompt.
+        logger.warning("Trying again in %.1f s: %s failed (%s)", scheduled.delay, model.label, scheduled.reason)
         yield scheduled
         patience.wait(scheduled.delay)
 

@@ -9,8 +9,10 @@ import asyncio
 import inspect
 import json
 import logging
+from collections.abc import Callable
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import Any
@@ -29,6 +31,7 @@ from .results import cut
 from .results import render_result
 
 if TYPE_CHECKING:
+    from .effects import Promise
     from .handlers import AiResponseHandler
     from .schema import Checked
     from .tools import Tool
@@ -42,6 +45,7 @@ OutcomeKind = Literal[
     "not_allowed",
     "not_approved",
     "refused",
+    "limit",
     "tool_error",
     "exception",
     "timeout",
@@ -49,7 +53,7 @@ OutcomeKind = Literal[
     "interrupted",
 ]
 """How a call ended. ``interrupted``: it was never run to its end, and nothing tells whether it will be. ``refused``:
-the provider itself rejected it."""
+the provider itself rejected it; ``limit``: a limit of ours would have been passed with it."""
 
 _NAME_CHARS = 80
 """Characters of a name that a model made up which are repeated to anyone."""
@@ -69,10 +73,13 @@ class ToolContext:
     :param id: our id of the call, unique for ever; the provider's may repeat.
     :param run_id: the run it belongs to, or ``None`` for a prompt without a run.
     :param seq: the call's place in its run, from 1.
-    :param idempotency_key: the same at every attempt of this call; for effects outside the database.
+    :param idempotency_key: the same at every attempt of this call, and of this effect of it; for what happens outside
+        the database.
     :param actor: who asked for the run.
     :param attempt: which attempt of the run this is, from 1.
     :param approved: whether a person has approved the call; without that a tool that needs it does not run.
+    :param timeout: seconds that the tool, or the effect, may take.
+    :param promise: keeps what ``after_commit`` asks for; ``None`` where nothing waits for a commit.
     """
 
     id: str
@@ -83,6 +90,8 @@ class ToolContext:
     actor: object | None = None
     attempt: int = 1
     approved: bool = False
+    timeout: float = 10.0
+    promise: Callable[[Promise], object] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,38 @@ def run_tool(
     finally:
         handler.call = previous
     return replace(outcome, content=cut(outcome.content, result_chars))
+
+
+def under_limit(
+    name: str,
+    seconds: float,
+    work: Callable[[], object],
+    told: Callable[[object], ToolOutcome],
+    arguments: JsonObject | None = None,
+) -> ToolOutcome:
+    """Do the app's work under a limit of seconds, and return how that ended.
+
+    :param work: may return a coroutine, which is awaited.
+    :param told: makes the outcome of what the work returned, under the same limit.
+    :raises BaseException: as :func:`run_tool`.
+    """
+    limit = Deadline(seconds)
+    try:
+        with deadline(limit):
+            outcome = told(_complete(work(), seconds))
+    except ToolTimeout:
+        limit.passed = True
+    except Exception as exception:
+        outcome = failure(name, exception, arguments)
+    except BaseExceptionGroup:  # what a task group makes of the interruption of one of its tasks
+        if not limit.passed:
+            raise
+    if limit.outer is not None:
+        raise limit.outer
+    if limit.passed:
+        text = f"{name} did not finish within {seconds:g} seconds and was stopped."
+        return ToolOutcome(text, "timeout", ToolTimeout(text), arguments)
+    return outcome
 
 
 def failure(name: str, exception: BaseException, arguments: JsonObject | None = None) -> ToolOutcome:
@@ -207,24 +248,15 @@ def _needs_approval(handler: AiResponseHandler, tool: type[Tool], arguments: Jso
 
 
 def _limited(handler: AiResponseHandler, context: ToolContext, tool: type[Tool], checked: Checked) -> ToolOutcome:
-    limit = Deadline(tool.timeout)
-    try:
-        with deadline(limit):
-            value = _complete(tool(handler, context).call(**checked.keywords), tool.timeout)
-            outcome = _told(value, checked.arguments)
-    except ToolTimeout:
-        limit.passed = True
-    except Exception as exception:
-        outcome = failure(tool.identifier, exception, checked.arguments)
-    except BaseExceptionGroup:  # what a task group makes of the interruption of one of its tasks
-        if not limit.passed:
-            raise
-    if limit.outer is not None:
-        raise limit.outer
-    if limit.passed:
-        text = f"{tool.identifier} did not finish within {tool.timeout:g} seconds and was stopped."
-        return ToolOutcome(text, "timeout", ToolTimeout(text), checked.arguments)
-    return outcome
+    handler.call = context = replace(context, timeout=tool.timeout)
+
+    def work() -> object:
+        return tool(handler, context).call(**checked.keywords)
+
+    def told(value: object) -> ToolOutcome:
+        return _told(value, checked.arguments)
+
+    return under_limit(tool.identifier, tool.timeout, work, told, checked.arguments)
 
 
 def _told(value: object, arguments: JsonObject) -> ToolOutcome:

@@ -17,9 +17,10 @@ from flask.cli import pass_script_info
 from sqlalchemy.exc import SQLAlchemyError
 
 from .errors import ConfigurationError
+from .operations import COMMANDS
 from .runs.models import Ledger
 
-instruct = AppGroup("instruct", help="Run what AI edits need: the worker, or everything at once in development.")
+instruct = AppGroup("instruct", help="Run what AI edits need, look after runs, and examine the site.")
 
 concurrency = click.option(
     "--concurrency", default=1, show_default=True, type=click.IntRange(min=1), help="How many runs to work on at once."
@@ -78,6 +79,10 @@ def tools(script: ScriptInfo, handlers: tuple[str, ...], explain: bool, as_json:
         return
     for line in in_words(found):
         click.echo(line)
+
+
+for command in COMMANDS:
+    instruct.add_command(command)
 
 
 def _tell_missing_tables(app: Flask) -> None:

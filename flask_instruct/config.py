@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import fields
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 from typing import get_type_hints
@@ -47,6 +48,22 @@ class Config:
     """Where the package's own routes live."""
     max_rounds: int = 8
     """Tool rounds of a run; after them the model answers once without tools, then the run is limited."""
+    max_tool_calls: int | None = None
+    """Tool calls of a run that are carried out; a turn that would pass the limit is refused whole."""
+    max_seconds: float | None = None
+    """Seconds that a run may take from its start, over all its workers; asked before each model call."""
+    max_tokens: int | None = None
+    """Tokens that a run may use, sent and received, failed model calls too."""
+    max_cost: Decimal | None = None
+    """Dollars that a run may cost, as far as prices are known."""
+    actor_tokens_per_day: int | None = None
+    """Tokens that the runs of one person may use in a day of UTC."""
+    actor_cost_per_day: Decimal | None = None
+    """Dollars that the runs of one person may cost in a day of UTC."""
+    tenant_tokens_per_day: int | None = None
+    """Tokens that the runs of one tenant may use in a day of UTC."""
+    tenant_cost_per_day: Decimal | None = None
+    """Dollars that the runs of one tenant may cost in a day of UTC."""
     model_timeout: float = 120.0
     """Seconds a provider may stay silent before a model call counts as timed out."""
     model_call_timeout: float = 900.0
@@ -57,6 +74,8 @@ class Config:
     """Longest wait before such a try, in seconds; a provider that asks for more is not waited for."""
     max_tool_retries: int = 3
     """How often in a row one tool may fail again before the model must answer without tools."""
+    runs_per_actor: int | None = None
+    """Runs of one person that may be at work at once; further ones wait. Unset: any number."""
     run_timeout: float = 1800.0
     """Seconds a single job of a run may take."""
     lease: float = 60.0
@@ -133,14 +152,16 @@ def _closest(key: str, known: Iterable[str], *, cutoff: float) -> str | None:
     return names[found[0]] if found else None
 
 
+_REQUIRED: dict[Any, type] = {int | None: int, float | None: float, Decimal | None: Decimal}
+
+
 def _coerce(key: str, value: Any, hint: Any) -> Any:
+    hint = _REQUIRED.get(hint, hint)
     try:
         if hint is bool:
             return value.lower() in ("1", "true", "yes", "on") if isinstance(value, str) else bool(value)
-        if hint is int:
-            return _number(key, value, whole=True)
-        if hint is float:
-            return _number(key, value, whole=False)
+        if hint in (int, float, Decimal):
+            return _number(key, value, hint)
         if hint == tuple[str, ...]:
             return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
     except (TypeError, ValueError):
@@ -154,18 +175,19 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
 
 MAY_BE_ZERO = frozenset(
     {"INSTRUCT_RETRIES", "INSTRUCT_RETRY_WAIT", "INSTRUCT_MAX_ROUNDS", "INSTRUCT_MAX_TOOL_RETRIES"}
-    | {"INSTRUCT_TEXT_INTERVAL", "INSTRUCT_MAX_ATTEMPTS"}
+    | {"INSTRUCT_TEXT_INTERVAL", "INSTRUCT_MAX_ATTEMPTS", "INSTRUCT_MAX_TOOL_CALLS"}
 )
 """Numbers for which none is an amount; a time-out or a limit of 0 would let nothing through."""
 
 
-def _number(key: str, value: Any, *, whole: bool) -> Any:
-    number = float(value)
+def _number(key: str, value: Any, kind_of: type) -> Any:
+    number, whole = float(value), kind_of is int
     if not math.isfinite(number) or number < 0 or (number == 0 and key not in MAY_BE_ZERO) or (whole and number % 1):
         kind = "a whole number" if whole else "a number"
         least = "of at least 0" if key in MAY_BE_ZERO else "above 0"
         raise ConfigurationError(f"{key} must be {kind} {least}, got {value!r}.")
-    return int(number) if whole else number
+    # By way of its text: "0.1" means a tenth of a dollar, which no float is.
+    return kind_of(str(value) if kind_of is Decimal else number)
 
 
 def _read_mapping(key: str, value: Any) -> Any:

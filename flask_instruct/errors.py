@@ -75,6 +75,10 @@ class RecordGone(HandlerError):
     """Raise when the record that a handler was made for no longer exists."""
 
 
+class ConversationBusy(InstructError):
+    """Raise when a conversation has a run at work and the next one does not want to wait."""
+
+
 class RunEnded(InstructError):
     """Raise when something is asked of a run that its status does not allow."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import date
 from typing import Any
 from typing import TypeVar
@@ -18,7 +17,6 @@ from flask import has_app_context
 from flask import has_request_context
 from flask import request
 from flask_sqlalchemy import SQLAlchemy
-from redis import Redis
 
 from .ambient import Surroundings
 from .ambient import look_with
@@ -26,14 +24,13 @@ from .attachments import Document
 from .attachments import Image
 from .attachments import attached
 from .config import Config
-from .connections import connect
-from .embedded import embedded_url
 from .errors import ConfigurationError
 from .errors import HandlerError
 from .errors import RunEnded
 from .handlers import AiResponseHandler
 from .handlers import registered
-from .live import Live
+from .health import init_health
+from .limits import Limits
 from .live import broadcasts
 from .live import init_live
 from .messages import Effort
@@ -41,81 +38,27 @@ from .panel import init_panel
 from .prompt import Message
 from .prompt import gen
 from .runs import models
-from .runs.notices import RunObserver
 from .runs.notices import announce
 from .runs.queue import ring
 from .runs.spending import Spending
 from .runs.spending import spent_by_conversation
 from .runs.spending import spent_by_run
 from .runs.spending import spent_on_day
+from .runs.starting import WhenBusy
+from .runs.starting import make_room
+from .runs.starting import write
+from .runs.starting import written_before
 from .runs.stopping import cancel
+from .runs.stopping import mark
 from .runs.unit import Unit
 from .runs.unit import ledger_engine
+from .state import Hooks
+from .state import State
+from .state import actor_id
 
-Authorize = Callable[[Any, AiResponseHandler], bool]
-AuthorizeStream = Callable[[str, str], bool]
-Actor = Callable[[], Any]
-Credentials = Callable[[str, models.Run | None], Any]
 _A = TypeVar("_A", bound=Callable[..., Any])
 
 _CURRENT = object()
-
-
-@dataclass(slots=True)
-class Hooks:
-    """The app's own rules."""
-
-    authorize: Authorize | None = None
-    authorize_stream: AuthorizeStream | None = None
-    actor: Actor | None = None
-    credentials: Credentials | None = None
-
-
-class State:
-    """What one app has: settings, database, live pages, hooks. At ``app.extensions["instruct"]``."""
-
-    models = models
-
-    def __init__(self, app: Flask, db: SQLAlchemy, config: Config, hooks: Hooks) -> None:
-        self.app = app
-        self.db = db
-        self.config = config
-        self.hooks = hooks
-        self.observers: list[RunObserver] = []
-        self.live: Live
-        self._redis: tuple[int, Redis] | None = None
-
-    def redis_url(self) -> str:
-        """Return the address of Redis: the setting, or in development the embedded server's.
-
-        :raises ConfigurationError: when there is neither.
-        """
-        return self.config.redis_url or embedded_url(self.app)
-
-    @property
-    def redis(self) -> Redis:
-        """This process's client for writes; it never retries."""
-        if self._redis is None or self._redis[0] != os.getpid():
-            self._redis = (os.getpid(), connect(self.redis_url()))
-        return self._redis[1]
-
-    def actor(self) -> Any:
-        """Return who is acting: what ``@instruct.actor`` says, else Flask-Login's user; outside a request None."""
-        if not has_request_context():
-            return None
-        if self.hooks.actor is not None:
-            return self.hooks.actor()
-        login = self.app.extensions.get("login_manager") or getattr(self.app, "login_manager", None)
-        if login is None:
-            return None
-        from flask import g
-
-        user = getattr(g, "_login_user", None) or login._load_user() or getattr(g, "_login_user", None)
-        return user if getattr(user, "is_authenticated", False) else None
-
-    def run(self, run_id: str) -> models.Run | None:
-        """Return a run by its id, in the current session."""
-        return self.db.session.get(models.Run, run_id)
 
 
 def _of_current_app() -> Surroundings | None:
@@ -127,15 +70,6 @@ def _of_current_app() -> Surroundings | None:
 
 
 look_with(_of_current_app)
-
-
-def actor_id(actor: Any) -> str | None:
-    """Return how an actor is written down: its ``get_id()``, its ``id``, or its text."""
-    if actor is None:
-        return None
-    if callable(getattr(actor, "get_id", None)):
-        return str(actor.get_id())
-    return str(getattr(actor, "id", actor))
 
 
 class Instruct:
@@ -182,6 +116,7 @@ class Instruct:
         models.add_tables(db.metadata)
         state.live = init_live(app, state.config, lambda: state.redis)
         init_panel(app, state)
+        init_health(app, state)
 
     # -- the app's own rules ---------------------------------------------------------------------------------------
 
@@ -211,6 +146,16 @@ class Instruct:
         self._hooks.credentials = rule
         return rule
 
+    def quota(self, rule: _A) -> _A:
+        """Register what a day may use, for instance by plan: ``rule(actor, tenant) -> Limits or None``.
+
+        Asked in the worker as a run is taken up: ``rule("42", "acme")`` for the person's day, and for the whole
+        tenant's ``rule(None, "acme")``; both are as the run has them. Of the answer ``tokens`` and ``cost`` count,
+        each in place of the setting (``INSTRUCT_ACTOR_TOKENS_PER_DAY``, …); ``None`` leaves the setting as it is.
+        """
+        self._hooks.quota = rule
+        return rule
+
     # -- runs ------------------------------------------------------------------------------------------------------
 
     def generate_for(
@@ -223,6 +168,10 @@ class Instruct:
         context: dict[str, Any] | None = None,
         attachments: Iterable[Image | Document] = (),
         effort: Effort | None = None,
+        conversation: str | None = None,
+        when_busy: WhenBusy = "queue",
+        idempotency_key: str | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         commit: bool = True,
         actor: Any = _CURRENT,
         tenant: str | None = None,
@@ -237,11 +186,20 @@ class Instruct:
             ``INSTRUCT_DEFAULT_MODEL``.
         :param attachments: images and documents that the model is to look at.
         :param effort: how much the model may reason: ``off``, ``low``, ``medium`` or ``high``.
+        :param conversation: the name of a thread that this continues: the model hears what was said in it before, and
+            its runs go one after the other.
+        :param when_busy: what to do while the conversation has a run at work or waiting: ``queue`` behind it,
+            ``reject`` (raises), or ``supersede`` (stop it and take its place).
+        :param idempotency_key: the same request twice gives the same run; unique for the handler.
+        :param limits: how much the run may use, as ``Limits(…)`` or a mapping; of these and the app's settings the
+            smaller count.
         :param commit: commit the session now. False: the run starts when the caller's session commits, and there is
             no run if it rolls back.
         :param actor: who asks; default: the current user, and inside a tool whoever asked for the tool's run.
         :param tenant: whose data this is about, for keys and sums by tenant.
-        :raises ValueError: for an empty prompt, and for context, attachments or effort that cannot be told.
+        :raises ValueError: for an empty prompt, for context, attachments, effort or limits that cannot be told, and
+            for an idempotency key of another request.
+        :raises ConversationBusy: with ``when_busy="reject"``.
         :raises HandlerError: when the handler is not one, or its record has no key yet.
         :raises ConfigurationError: when there is no Redis to ask for a worker, or the database cannot be shared.
         """
@@ -253,12 +211,13 @@ class Instruct:
         # What cannot work is said before anything is written.
         _refuse_unspeakable(context)
         asked = gen(model, effort=effort)
+        bounds = Limits.of(limits).to_json()
         shown = attached(attachments)
         ledger_engine(state.db)
         state.redis_url()
-        session = state.db.session
+        session = state.db.session()
         session.flush()
-        run = models.Run(
+        wanted = models.Run(
             handler=handler.to_gid(),
             handler_name=_name_of(handler),
             actor=_acting(state) if actor is _CURRENT else actor_id(actor),
@@ -271,11 +230,16 @@ class Instruct:
             model=asked.model,
             effort=asked.effort,
             tenant=tenant,
+            conversation=conversation,
+            idempotency_key=idempotency_key,
+            limits=bounds or None,
             base_url=request.url_root if has_request_context() else None,
         )
-        session.add(run)
-        session.flush()
-        self._announce(state, run, "run_created")
+        run = written_before(session, wanted)
+        if run is None:
+            stopped = make_room(session, wanted, when_busy)
+            run = write(session, wanted)
+            self._announce(state, run, "run_created", *stopped)
         if commit:
             session.commit()
         return run
@@ -296,6 +260,7 @@ class Instruct:
             .values(
                 status="queued",
                 queued_at=models.now(),
+                started_at=None,
                 ended_at=None,
                 error_class=None,
                 error_safe=None,
@@ -349,10 +314,20 @@ class Instruct:
         assert day is not None
         return spent_on_day(session, day, actor=who, tenant=tenant)
 
-    def _announce(self, state: State, run: models.Run, change: str) -> None:
-        """Tell the pages of a run with the commit, and ring for a worker after it."""
+    def _announce(self, state: State, run: models.Run, change: str, *before: tuple[Any, ...]) -> None:
+        """Tell the pages of a run with the commit, and ring for a worker after it.
+
+        :param before: changes of other runs that this one brings with it: those it takes the place of.
+        """
         run_id, attempt = run.id, run.attempt
-        announce(state, (change, run), then=lambda: ring(state, run_id, attempt))
+        stopped = [about[1].id for about in before if about[0] == "run_changed"]
+
+        def committed() -> None:
+            for other in stopped:
+                mark(state, other)
+            ring(state, run_id, attempt)
+
+        announce(state, *before, (change, run), then=committed)
 
     def _state(self) -> State:
         state: State | None = current_app.extensions.get("instruct")

@@ -11,6 +11,8 @@ from typing import Any
 from typing import get_args
 
 from .errors import DeclarationError
+from .limits import NO_LIMITS
+from .limits import Limits
 from .messages import Effort
 from .messages import JsonObject
 from .messages import ToolChoice
@@ -40,6 +42,12 @@ class Gen:
     output: Output | None = None
     max_tool_retries: int = DEFAULT_MAX_TOOL_RETRIES
     output_retries: int = DEFAULT_OUTPUT_RETRIES
+    limits: Limits = NO_LIMITS
+
+    @property
+    def rounds(self) -> int:
+        """Tool rounds after which the model must answer without tools."""
+        return self.max_rounds if self.limits.rounds is None else min(self.max_rounds, self.limits.rounds)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -59,6 +67,7 @@ class Gen:
             "output": self.output.to_json() if self.output else None,
             "max_tool_retries": self.max_tool_retries,
             "output_retries": self.output_retries,
+            "limits": self.limits.to_json(),
         }
 
     @classmethod
@@ -77,6 +86,7 @@ class Gen:
             output=data.get("output"),
             max_tool_retries=data.get("max_tool_retries", DEFAULT_MAX_TOOL_RETRIES),
             output_retries=data.get("output_retries", DEFAULT_OUTPUT_RETRIES),
+            limits=data.get("limits"),
             **data.get("options", {}),
         )
 
@@ -92,6 +102,7 @@ def gen(
     output: Any = None,
     max_tool_retries: int = DEFAULT_MAX_TOOL_RETRIES,
     output_retries: int = DEFAULT_OUTPUT_RETRIES,
+    limits: Limits | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Gen:
     """Ask for an answer of the model at this place of a prompt.
@@ -104,16 +115,21 @@ def gen(
     :param output: the shape of the answer: a pydantic model, dataclass, TypedDict or JSON Schema of type object.
     :param max_tool_retries: how often in a row one tool may fail again before the model must answer without tools.
     :param output_retries: how often an answer of another shape is asked for again.
+    :param limits: ``rounds``, ``tool_calls``, ``seconds`` and ``tokens`` of this generation, as ``Limits(…)`` or a
+        mapping. Of ``rounds`` and ``max_rounds`` the smaller counts.
     :param options: ``max_tokens``, ``temperature``, ``top_p``, ``stop`` (list of str) and provider extras.
     :raises DeclarationError: for two tools of one name, and for an output that is no object.
     :raises ValueError: for a tool choice, an effort, a limit or a tool that cannot be read.
     """
     _require_one_of("tool_choice", tool_choice, get_args(ToolChoice))
     _require_one_of("effort", effort, (None, *get_args(Effort)))
-    limits = {"max_rounds": max_rounds, "max_tool_retries": max_tool_retries, "output_retries": output_retries}
-    for name, value in limits.items():
+    counts = {"max_rounds": max_rounds, "max_tool_retries": max_tool_retries, "output_retries": output_retries}
+    for name, value in counts.items():
         if value < 0:
             raise ValueError(f"{name} must not be negative, got {value}.")
+    bounds = Limits.of(limits)
+    if bounds.cost is not None:
+        raise ValueError("A prompt has no ledger to add up its cost: limit its tokens, or the cost of a run.")
     return Gen(
         ", ".join(models_of(model)) or None,
         _specs(tools),
@@ -125,6 +141,7 @@ def gen(
         output_of(output),
         max_tool_retries,
         output_retries,
+        bounds,
     )
 
 

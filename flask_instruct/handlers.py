@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import ClassVar
 import sqlalchemy as sa
 from flask import current_app
 
+from .effects import promise
 from .errors import ConfigurationError
 from .errors import DeclarationError
 from .errors import HandlerError
@@ -129,6 +131,18 @@ class AiResponseHandler(HandlerBroadcasts):
         :param actor: who asked for the run.
         """
         return True
+
+    def after_commit(self, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
+        """Have ``function(*args, **kwargs)`` called once this tool's edits are committed, and not if they are not.
+
+        For what happens outside the database: a mail, a payment. It is called once at most, outside any transaction,
+        with ``self.call.idempotency_key`` of its own; the model is told how it went.
+
+        :param function: a method of this handler, which gets plain JSON values.
+        :raises InstructError: outside a tool.
+        :raises TypeError: for any other function, for arguments that are no JSON or that the method does not take.
+        """
+        promise(self.call, {"handler": self}, function, args, kwargs)
 
     def handle_ai_text_chunk(self, content: str) -> None:
         """Hear a piece of the model's text as it arrives."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from contextlib import nullcontext
 from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .adapters.base import Adapter
@@ -19,6 +20,9 @@ from .adapters.registry import Credentials
 from .ambient import surroundings
 from .attempts import Patience
 from .config import Config
+from .effects import Promise
+from .effects import fulfil_at_once
+from .effects import told_with
 from .errors import InstructError
 from .errors import Stopped
 from .events import Event
@@ -29,6 +33,7 @@ from .events import RoundStarted
 from .events import TextDelta
 from .events import ToolCallRequest
 from .events import UsageReported
+from .limits import Allowance
 from .prompt import Gen
 from .prompt import Message
 from .talk import converse
@@ -72,6 +77,14 @@ class Recorder:
         """Surround a wait for the model, which may be broken off by ``Stopped`` at any moment."""
         return nullcontext()
 
+    def allowance(self) -> Allowance | None:
+        """Return who tells, before each model call, which limit is met; None: the talk measures itself."""
+        return None
+
+    def limit_noted(self) -> LimitReached | None:
+        """Return the limit of that kind that was met before the last word of the messages."""
+        return None
+
     def round_started(self, event: RoundStarted) -> None:
         """A model call is about to leave."""
 
@@ -103,8 +116,9 @@ class Recorder:
         self._heard_text = False
 
     def execute(self, request: ToolCallRequest) -> ToolOutcome:
-        """Run one tool call and tell the handler of its failure."""
+        """Run one tool call, and what it asked for after its commit; tell the handler of its failure."""
         self._seq += 1
+        promises: list[Promise] = []
         context = ToolContext(
             id=request.id,
             run_id=None,
@@ -113,10 +127,13 @@ class Recorder:
             idempotency_key=request.id,
             actor=None,
             attempt=1,
+            promise=promises.append,
         )
         outcome = run_tool(self._handler, request.call, context)
         call_back(lambda: settle(self._handler, request.call, outcome))
-        return outcome
+        if outcome.error or not promises:
+            return outcome
+        return replace(outcome, content=told_with(outcome.content, fulfil_at_once(self._handler, context, promises)))
 
     def ended(self, ending: Ending) -> None:
         """The talk is over."""
@@ -155,9 +172,12 @@ class Orchestrator:
 
         :param last_word: the end of the last of the messages, where the talk was over before: nothing is asked again.
         """
-        ending = self._talk() if last_word is None else Ending(last_word, limit_met(self.messages[:-1], self._gen))
+        ending = self._talk() if last_word is None else Ending(last_word, self._limit_before())
         self._recorder.ended(ending)
         return ending
+
+    def _limit_before(self) -> LimitReached | None:
+        return limit_met(self.messages[:-1], self._gen) or self._recorder.limit_noted()
 
     def _talk(self) -> Ending:
         finish: Finish | None = None
@@ -169,6 +189,7 @@ class Orchestrator:
             config=self._config,
             credentials=self._credentials,
             patience=self._patience(),
+            allowance=self._recorder.allowance(),
         )
         try:
             while (event := self._next(stream)) is not None:

@@ -26,8 +26,13 @@ from .errors import OutputError
 from .events import Event
 from .events import Finish
 from .events import LimitReached
+from .events import RoundStarted
 from .events import ToolCallRequest
+from .events import UsageReported
 from .generation import models_of
+from .limits import NOT_CARRIED_OUT
+from .limits import Allowance
+from .limits import Meter
 from .outputs import Output
 from .outputs import Unfit
 from .prompt import Gen
@@ -43,7 +48,8 @@ UNFIT = "Your answer does not have the wanted shape:"
 AGAIN = "Give the whole answer again, corrected."
 MOST_CALLS = 128
 """Calls of one turn that are carried out; providers' own limits for tools are of this size."""
-TOO_MANY = f"Not carried out: only the first {MOST_CALLS} calls of a turn are. Make fewer calls at once."
+TOO_MANY = f"{NOT_CARRIED_OUT} only the first {MOST_CALLS} calls of a turn are. Make fewer calls at once."
+PAST_LIMIT = f"{NOT_CARRIED_OUT} with the calls of this turn the limit of tool calls would be passed"
 
 
 def converse(
@@ -54,16 +60,18 @@ def converse(
     config: Config | None = None,
     credentials: Credentials | None = None,
     patience: Patience | None = None,
+    allowance: Allowance | None = None,
 ) -> Generator[Event, None, Any]:
     """Talk to a model until it is done, giving off events; ``messages`` grows by each turn.
 
     A :class:`~flask_instruct.events.ToolCallRequest` must be answered before the generator is resumed; left
     unanswered it is answered with an error. Calls at the end of ``messages`` without a result come first.
-    After ``gen.max_rounds`` tool rounds, or when one tool failed more than ``gen.max_tool_retries`` times in a row,
-    the model is called once more with its tools forbidden, then :class:`~flask_instruct.events.LimitReached` ends
-    the talk. Closing the generator closes the model's stream.
+    When one of ``gen.limits`` is met, or one tool failed more than ``gen.max_tool_retries`` times in a row, the model
+    is called once more with its tools forbidden, unless the limit is far behind; then
+    :class:`~flask_instruct.events.LimitReached` ends the talk. Closing the generator closes the model's stream.
 
     :param patience: how failing model calls are put up with; default: as the settings say.
+    :param allowance: tells of the limits that the messages do not tell; default: time and tokens of this talk.
     :returns: the value that ``gen.output`` asked for, else ``None``.
     :raises ProviderError: when a model call failed for good.
     :raises OutputError: when the answer has another shape than ``gen.output`` after it was asked for again.
@@ -74,18 +82,26 @@ def converse(
         config, credentials = found.config, credentials or found.credentials
     candidates = _candidates(gen, adapter, config, credentials)
     patience = patience or Patience(config.retries, config.retry_wait)
+    meter = Meter(gen.limits)
+    # Counting looks at every event, so only where it decides something.
+    counts = allowance is None and gen.limits.tokens is not None
+    allowance = allowance or meter.met
     yield from _answer_calls(messages, gen)
     asked_again = 0
     while True:
-        limit = limit_met(messages, gen)
-        finish = yield from answered(
+        limit, last_answer = _limit(messages, gen, allowance)
+        if limit is not None and not last_answer:
+            yield limit
+            return None
+        answer = answered(
             candidates,
             _asking(messages, gen, forbid_tools=limit is not None),
             patience,
             number=_turns(messages) + 1,
             may_be_empty=gen.output is None and _tool_rounds(messages) > 0,
         )
-        finish = _judged(finish, gen, forbid_tools=limit is not None)
+        finish = yield from (_counted(answer, meter) if counts else answer)
+        finish = _judged(finish, messages, gen, forbid_tools=limit is not None)
         messages.append(finish.message)
         yield finish
         yield from _answer_calls(messages, gen)
@@ -97,7 +113,7 @@ def converse(
         elif limit is not None:
             yield limit
             return None
-        elif finish.reason != "tool_calls" and (finish.reason != "pause" or _turns(messages) > gen.max_rounds):
+        elif finish.reason != "tool_calls" and (finish.reason != "pause" or _turns(messages) > gen.rounds):
             return None
 
 
@@ -139,10 +155,10 @@ def _final_tool(gen: Gen, output: Output) -> Any:
 # -- what was answered -------------------------------------------------------------------------------------------------
 
 
-def _judged(finish: Finish, gen: Gen, *, forbid_tools: bool) -> Finish:
+def _judged(finish: Finish, messages: list[Message], gen: Gen, *, forbid_tools: bool) -> Finish:
     """Drop calls that were forbidden, and find the value in an answer that has the wanted shape."""
-    finish = _bounded(finish)
     final = _final_name(gen)
+    finish = _within_limit(_bounded(finish), messages, gen, final)
     if forbid_tools and any(call.name != final for call in finish.message.calls):
         # A server that ignores "none" must not get its calls run, nor leave them unanswered.
         finish = replace(finish, message=replace(finish.message, parts=_without(finish.message, keep=final)))
@@ -165,9 +181,29 @@ def _bounded(finish: Finish) -> Finish:
     """Refuse the calls beyond what one turn may have: each is a transaction and a card on the page."""
     if len(finish.message.calls) <= MOST_CALLS:
         return finish
-    kept = {call.id for call in finish.message.calls[:MOST_CALLS]}
+    return _refused(finish, {call.id for call in finish.message.calls[MOST_CALLS:]}, TOO_MANY)
+
+
+def _within_limit(finish: Finish, messages: list[Message], gen: Gen, final: str | None) -> Finish:
+    """Refuse a turn's calls, all of them, when the limit of tool calls would be passed with them."""
+    limit = gen.limits.tool_calls
+    if limit is None:
+        return finish
+    asked = _runnable(finish.message, final)
+    before = sum(len(_runnable(message, final)) for message in _current(messages))
+    if not asked or before + len(asked) <= limit:
+        return finish
+    refusal = f"{PAST_LIMIT}, which is {limit} for this request. None of them ran. Answer without tools."
+    return _refused(finish, {call.id for call in asked}, refusal)
+
+
+def _runnable(message: Message, final: str | None) -> list[ToolCall]:
+    return [call for call in message.calls if not call.refusal and call.name != final]
+
+
+def _refused(finish: Finish, ids: set[str], refusal: str) -> Finish:
     parts = tuple(
-        replace(part, refusal=TOO_MANY) if isinstance(part, ToolCall) and part.id not in kept else part
+        replace(part, refusal=refusal) if isinstance(part, ToolCall) and part.id in ids else part
         for part in finish.message.parts
     )
     return replace(finish, message=replace(finish.message, parts=parts))
@@ -267,11 +303,43 @@ def _open_turn(messages: list[Message]) -> tuple[int | None, dict[str, ToolResul
 
 def limit_met(messages: list[Message], gen: Gen) -> LimitReached | None:
     """Return the limit that a talk has met, told from its messages alone: it counts the same after a resume."""
-    if _tool_rounds(messages) >= gen.max_rounds:
-        return LimitReached("rounds", gen.max_rounds)
+    if gen.limits.tool_calls is not None and _was_refused(messages):
+        return LimitReached("tool_calls", gen.limits.tool_calls)
+    if _tool_rounds(messages) >= gen.rounds:
+        return LimitReached("rounds", gen.rounds)
     if any(count > gen.max_tool_retries for count in _failures(messages).values()):
         return LimitReached("tool_failures", gen.max_tool_retries)
     return None
+
+
+def _limit(messages: list[Message], gen: Gen, allowance: Allowance) -> tuple[LimitReached | None, bool]:
+    """Return the limit that a talk has met, and whether the model may still answer once."""
+    told, reached = limit_met(messages, gen), allowance()
+    if reached is None or (told is not None and reached.last_answer):
+        return told, True
+    return LimitReached(reached.limit, float(reached.bound)), reached.last_answer
+
+
+def _counted(answer: Generator[Event, None, Finish], meter: Meter) -> Generator[Event, None, Finish]:
+    """Let an answer through and count its tokens."""
+    try:
+        while True:
+            event = next(answer)
+            if isinstance(event, RoundStarted):
+                meter.new_call()
+            elif isinstance(event, UsageReported):
+                meter.count(event.usage)
+            yield event
+    except StopIteration as end:
+        finish: Finish = end.value
+        return finish
+    finally:
+        answer.close()
+
+
+def _was_refused(messages: list[Message]) -> bool:
+    """Whether calls were refused because the limit would have been passed with them."""
+    return any(call.refusal.startswith(PAST_LIMIT) for message in _current(messages) for call in message.calls)
 
 
 def _failures(messages: list[Message]) -> dict[str, int]:

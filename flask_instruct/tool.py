@@ -10,11 +10,13 @@ import inspect
 import math
 import re
 from typing import TYPE_CHECKING
+from typing import Any
 from typing import ClassVar
 
 from pydantic import BaseModel
 
 from .dialects import strict_form
+from .effects import promise
 from .errors import DeclarationError
 from .prompt import JsonObject
 from .prompt import ToolSpec
@@ -73,6 +75,13 @@ class Tool:
     def __init__(self, handler: AiResponseHandler, tool_call: ToolContext) -> None:
         self.handler = handler
         self.tool_call = tool_call
+
+    def after_commit(self, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
+        """Have a method of this class, or of the handler, called once this call's edits are committed.
+
+        As :meth:`AiResponseHandler.after_commit <flask_instruct.AiResponseHandler.after_commit>`.
+        """
+        promise(self.tool_call, {"tool": self, "handler": self.handler}, function, args, kwargs)
 
     def __init_subclass__(cls, *, parameters: Parameters | None = None, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

@@ -11,7 +11,7 @@ from .page import instruct_panel
 from .views import blueprint
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 __all__ = ["init_panel"]
 

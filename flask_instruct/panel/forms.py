@@ -24,7 +24,7 @@ from ..live.signing import InvalidToken
 from .language import gettext as _
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 PURPOSE = "panel"
 LONGEST_PROMPT = 20_000

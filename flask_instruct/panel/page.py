@@ -31,13 +31,14 @@ from ..live.turbo_stream import stream_name
 from ..runs.models import ACTIVE
 from ..runs.models import Message
 from ..runs.models import Run
+from ..runs.models import ToolCall
 from . import words
 from .forms import form_for
 from .language import gettext
 from .rendering import render
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 SHOWN_RUNS = 20
 """Requests that a panel shows; older ones leave it as new ones come."""
@@ -117,7 +118,10 @@ def load_answers(session: AnySession, runs: Sequence[Run]) -> None:
     """Read the messages and calls of some runs at once."""
     if runs:
         query = sa.select(Run).where(Run.id.in_([run.id for run in runs]))
-        wanted = (selectinload(Run.messages).selectinload(Message.calls), selectinload(Run.calls))
+        wanted = (
+            selectinload(Run.messages).selectinload(Message.calls).selectinload(ToolCall.effects),
+            selectinload(Run.calls),
+        )
         session.scalars(query.options(*wanted)).all()
 
 

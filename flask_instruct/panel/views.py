@@ -17,6 +17,9 @@ from flask.typing import ResponseReturnValue
 from ..errors import ConfigurationError
 from ..errors import RunEnded
 from ..live.turbo_stream import turbo_stream
+from ..runs.again import mark_as_done
+from ..runs.again import run_again
+from ..runs.models import Effect
 from . import forms
 from .forms import Posted
 from .forms import Refused
@@ -26,9 +29,10 @@ from .page import panel_key
 from .rendering import render
 
 if TYPE_CHECKING:
-    from ..extension import State
     from ..runs.models import Run
+    from ..state import State
 
+DECISIONS = {"done": mark_as_done, "again": run_again}
 STREAM_TYPE = "text/vnd.turbo-stream.html"
 
 blueprint = Blueprint(
@@ -69,6 +73,21 @@ def stop_run(run_id: UUID) -> ResponseReturnValue:
     """Stop a run; one that has ended meanwhile is as good as stopped."""
     posted = forms.read(_state())
     _run_of(run_id, posted).cancel()
+    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+
+
+@blueprint.post("/runs/<uuid:run_id>/effects/<uuid:effect_id>/<any(done, again):decision>")
+def decide_effect(run_id: UUID, effect_id: UUID, decision: str) -> ResponseReturnValue:
+    """Mark an effect of which nobody knows as done, or have a worker run it again."""
+    posted = forms.read(_state())
+    run = _run_of(run_id, posted)
+    effect = _state().db.session.get(Effect, str(effect_id))
+    if effect is None or effect.run_id != run.id:
+        raise Refused(404, _("There is no such step here."))
+    try:
+        DECISIONS[decision](effect)
+    except RunEnded:
+        raise Refused(409, _("Someone else was faster: this has been decided.")) from None
     return ("", 204) if _by_script() else _back(panel_key(posted.gid))
 
 

@@ -15,6 +15,8 @@ from datetime import datetime
 from typing import Any
 from typing import Literal
 
+from ..runs.models import NOT_STARTED
+from ..runs.models import Effect
 from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
@@ -89,6 +91,10 @@ LIMITS: dict[str, str] = {
     "tokens": _("The request used as many tokens as it may, and had to stop."),
     "seconds": _("The request took as long as it may, and had to stop."),
     "cost": _("The request cost as much as it may, and had to stop."),
+    "actor_tokens": _("You have used as much AI as one person may today."),
+    "actor_cost": _("You have spent as much on AI as one person may today."),
+    "tenant_tokens": _("Your organisation has used as much AI as it may today."),
+    "tenant_cost": _("Your organisation has spent as much on AI as it may today."),
 }
 
 KINDS: dict[str, str] = {"image": _("an image"), "document": _("a document")}
@@ -110,12 +116,29 @@ OUTCOMES: dict[str, str] = {
     "not_allowed": _("Not allowed"),
     "not_approved": _("Not approved"),
     "refused": _("Rejected by the AI service"),
+    "limit": _("Over a limit, so not carried out"),
     "tool_error": _("Refused by the tool"),
     "exception": _("Internal error"),
     "timeout": _("Took too long"),
     "unrenderable": _("The result could not be told"),
     "interrupted": _("Interrupted"),
 }
+
+
+EFFECT: dict[str, tuple[Tone, str]] = {
+    "pending": ("waiting", _("Waiting")),
+    "running": ("working", _("Running")),
+    "done": ("done", _("Done")),
+    "failed": ("failed", _("Failed")),
+    "unknown": ("failed", _("It may or may not have happened")),
+}
+
+UNKNOWN: dict[str, str] = {
+    "": _("The worker died while it ran."),
+    "ToolTimeout": _("It took too long and was stopped."),
+    NOT_STARTED: _("It was not started, because the request ended before."),
+}
+"""Why a person has to look after an effect, by its error class."""
 
 
 def run_phrase(run: Run) -> Phrase:
@@ -181,7 +204,22 @@ def call_phrase(call: ToolCall) -> Phrase:
     tone, text = CALL.get(call.status, ("working", call.status))
     if call.status == "failed":
         return Phrase(tone, gettext(text), gettext(OUTCOMES.get(call.error_kind or "", "")) if call.error_kind else "")
+    going = next((effect for effect in call.effects if effect.status in ("running", "pending")), None)
+    if going is not None:
+        return Phrase(effect_phrase(going).tone, _titled(going))
     return Phrase(tone, gettext(text))
+
+
+def effect_phrase(effect: Effect) -> Phrase:
+    """Say how something outside the database stands, and why when that is not well."""
+    tone, text = EFFECT.get(effect.status, ("working", effect.status))
+    known = UNKNOWN.get(effect.error_class or "") if effect.open else None
+    return Phrase(tone, gettext(text), gettext(known) if known else effect.error_safe or "")
+
+
+def effects_note(call: ToolCall) -> str:
+    """Say on one line each, for the card's head, what of a call's effects did not go well."""
+    return "\n".join(_titled(effect) for effect in call.effects if effect.status in ("failed", "unknown"))
 
 
 def message_note(message: Message) -> str:
@@ -260,6 +298,10 @@ def shortened(text: str) -> str:
         return text
     left = len(text) - SHOWN_CHARS
     return text[:SHOWN_CHARS] + ngettext(_("… (%(num)s character more)"), _("… (%(num)s characters more)"), left)
+
+
+def _titled(effect: Effect) -> str:
+    return gettext(_("%(what)s: %(how)s"), what=title_of(effect.method), how=effect_phrase(effect).text)
 
 
 def _detail(run: Run) -> str:

@@ -20,7 +20,7 @@ from .unit import Unit
 from .unit import joined_session
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 logger = logging.getLogger("flask_instruct")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -9,27 +10,42 @@ from typing import Any
 from typing import NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
+from ..config import Config
+from ..messages import Message
+from .effects import close_effects
+from .effects import lose_running
 from .history import interrupted
+from .history import said_before
 from .models import HELD
 from .models import ModelCall
 from .models import Run
 from .models import now
 from .notices import Notices
+from .turns import has_turn
+from .turns import ring_for_next
 from .unit import Unit
 from .unit import unit_of_work
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
+
+logger = logging.getLogger("flask_instruct")
 
 WORN_OUT = "The work on this was interrupted too often and was ended."
 
 
 class Claimed(NamedTuple):
-    """A run that is ours now; ``heard`` says that a handler may have heard text of an answer that was thrown away."""
+    """A run that is ours now.
+
+    :param heard: a handler may have heard text of an answer that was thrown away.
+    :param earlier: what was said in its conversation before.
+    """
 
     run: Run
     heard: bool
+    earlier: tuple[Message, ...]
 
 
 def claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
@@ -38,10 +54,18 @@ def claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
     What was half done is cleared in the same transaction: an answer that was being received is discarded whole,
     a call that had begun waits again (its edits were never committed).
     """
+    try:
+        return _claim(state, engine, run_id)
+    except IntegrityError:
+        logger.info("Run %s waits: another of its conversation was taken a moment ago", run_id)
+        return None
+
+
+def _claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
     notices = Notices(state)
     with unit_of_work(engine) as unit:
         seen = unit.ledger.get(Run, run_id)
-        if seen is None or not _take(unit, seen, state.config.lease):
+        if seen is None or not _take(unit, seen, state.config):
             return None
         run = unit.ledger.get(Run, run_id, populate_existing=True)
         assert run is not None
@@ -55,8 +79,11 @@ def claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
         notices.store(unit)
         # Loaded now, for use after the transaction.
         _ = run.attachments, [call for message in run.messages for call in message.calls]
+        earlier = () if run.ended else said_before(unit.ledger, run)
+        if run.ended:
+            ring_for_next(state, unit, run)
     notices.flush(engine)
-    return None if run.ended else Claimed(run, heard)
+    return None if run.ended else Claimed(run, heard, earlier)
 
 
 def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: datetime) -> bool:
@@ -77,11 +104,15 @@ def close_open_calls(unit: Unit, run: Run, notices: Notices) -> None:
             call.answer(interrupted(call.name), "interrupted")
             unit.ledger.flush()
             notices.tell(unit, "call_changed", run, call)
+    for call in close_effects(unit.ledger, run):
+        notices.tell(unit, "call_changed", run, call)
 
 
-def _take(unit: Unit, seen: Run, lease: float) -> bool:
+def _take(unit: Unit, seen: Run, config: Config) -> bool:
     moment = now()
     resumed = seen.status in HELD
+    if not resumed and not has_turn(unit, seen, config):
+        return False
     taken: sa.CursorResult[Any] = unit.connection.execute(
         sa.update(Run)
         .where(
@@ -93,7 +124,7 @@ def _take(unit: Unit, seen: Run, lease: float) -> bool:
             status="running",
             attempt=seen.attempt + 1,
             resumes=seen.resumes + resumed,
-            lease_until=moment + timedelta(seconds=lease),
+            lease_until=moment + timedelta(seconds=config.lease),
             retry_at=None,
             started_at=seen.started_at or moment,
         )
@@ -119,6 +150,8 @@ def _clear(unit: Unit, run: Run, notices: Notices) -> bool:
         if call.status == "running":
             call.status, call.started_at = "waiting", None
             notices.tell(unit, "call_changed", run, call)
+    for call in lose_running(unit.ledger, run):
+        notices.tell(unit, "call_changed", run, call)
     return heard
 
 

@@ -21,19 +21,23 @@ from ..handlers import locate
 from ..orchestrator import Ending
 from ..orchestrator import Orchestrator
 from ..prompt import Gen
+from .again import carry_out_asked
 from .claim import Claimed
 from .claim import claim
 from .history import last_word
 from .history import transcript
 from .journal import Journal
+from .logs import naming
 from .models import Run
+from .points import reach
+from .quotas import limits_of
 from .steps import Interrupted
 from .unit import ledger_engine
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from ..extension import State
     from ..messages import Effort
+    from ..state import State
 
 logger = logging.getLogger("flask_instruct")
 
@@ -44,14 +48,16 @@ def generate(run_id: str) -> None:
     A run that is already held by a living worker, has ended or is gone is left alone.
     """
     app = _app()
-    with app.app_context():
+    with app.app_context(), naming(run_id):
         state: State = app.extensions["instruct"]
         engine = ledger_engine(state.db)
         claimed = claim(state, engine, run_id)
         if claimed is None:
-            _say_why_not(engine, run_id)
+            if not carry_out_asked(state, engine, run_id):
+                _say_why_not(engine, run_id)
             return
         run = claimed.run
+        reach("claimed")
         watch = Watch(state, engine, state.db.engine, run)
         with request_of(app, run), watch.beside():
             try:
@@ -94,6 +100,8 @@ def carry_out(state: State, engine: sa.Engine, claimed: Claimed, watch: Watch) -
 
 def _talk(state: State, journal: Journal, claimed: Claimed) -> Ending:
     run = claimed.run
+    if run.attempt > 1:
+        journal.take_up(run)
     handler = locate(run.handler)
     tools = tuple(tool.spec() for tool in handler.ai_tools())
     journal.attach(handler, heard=claimed.heard)
@@ -102,12 +110,13 @@ def _talk(state: State, journal: Journal, claimed: Claimed) -> Ending:
         model=run.model or state.config.default_model or preferred(state.config),
         tools=tools,
         max_rounds=state.config.max_rounds,
+        limits=limits_of(state.config, run),
         effort=cast("Effort | None", run.effort),
         max_tool_retries=state.config.max_tool_retries,
     )
     return Orchestrator(
         handler,
-        transcript(run),
+        transcript(run, claimed.earlier),
         gen,
         recorder=journal,
         config=state.config,

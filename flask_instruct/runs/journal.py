@@ -7,17 +7,21 @@ the outbox, and after the commit they are published.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from ..events import Event
 from ..events import Finish
+from ..events import LimitReached
 from ..events import RetryScheduled
 from ..events import RoundStarted
 from ..events import ToolCallRequest
 from ..events import UsageReported
 from ..handlers import AiResponseHandler
+from ..limits import Allowance
+from ..limits import Reached
 from ..orchestrator import Ending
 from ..orchestrator import Recorder
 from ..orchestrator import tell_ending
@@ -28,21 +32,25 @@ from ..tools import run_tool
 from ..tools import settle
 from .app_code import AppCode
 from .claim import close_open_calls
+from .effects import Effects
 from .endings import describe
 from .models import Run
 from .models import ToolCall
 from .models import now
 from .notices import Notices
+from .points import reach
+from .quotas import Quotas
 from .rounds import Rounds
 from .steps import REFUSED
 from .steps import Interrupted
 from .steps import LostLease
 from .steps import Steps
+from .turns import ring_for_next
 from .unit import Unit
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 
 class UnitLost(Exception):
@@ -61,6 +69,8 @@ class Journal(Recorder):
         self._app_code = AppCode(state, self._notices, run.handler)
         self._steps = Steps(state, engine, run, self._notices, watch)
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
+        self._effects = Effects(state, self._steps, self._notices)
+        self._quotas = Quotas(state, state.db.engine, run, self._note_limit)
 
     def attach(self, handler: AiResponseHandler, *, heard: bool = False) -> None:
         """Learn what the handler wants to hear.
@@ -71,11 +81,33 @@ class Journal(Recorder):
         if heard:
             self._rounds.lost(heard=True)
 
+    def take_up(self, run: Run) -> None:
+        """Carry out the effects that a dead worker had not begun, and put what became of them into the results."""
+        told = self._effects.carry_out()
+        for call in [call for message in run.messages for call in message.calls]:
+            call.result = told.get(call.id, call.result)
+
     def checkpoint(self) -> None:
         self._watch.checkpoint()
 
     def listening(self) -> AbstractContextManager[None]:
         return self._watch.listening()
+
+    # -- limits ----------------------------------------------------------------------------------------------------
+
+    def allowance(self) -> Allowance:
+        return self._limit_met
+
+    def limit_noted(self) -> LimitReached | None:
+        return self._quotas.noted()
+
+    def _limit_met(self) -> Reached | None:
+        with self._watch.undisturbed():
+            return self._quotas.met()
+
+    def _note_limit(self, name: str | None) -> None:
+        with self._steps.step() as (_unit, run):
+            run.limit_reached = name
 
     # -- the model's turn ------------------------------------------------------------------------------------------
 
@@ -105,10 +137,13 @@ class Journal(Recorder):
     def execute(self, request: ToolCallRequest) -> ToolOutcome:
         """Run one tool call: its edits, result and broadcasts are committed together, or not at all.
 
+        What it asked for after the commit follows, before anything else of the run.
+
         :raises LostLease: when another worker has the run.
         """
         self._watch.checkpoint()
         call_id = self._begin_call(request)
+        reach("tool begun")
         outcome: ToolOutcome | None = None
         try:
             with self._steps.unit() as unit:
@@ -117,6 +152,7 @@ class Journal(Recorder):
                 if call.status != "running" or call.attempt != self._steps.attempt:
                     raise LostLease(f"Call {call.id} is no longer ours.")
                 outcome = self._attempt_call(unit, request, call)
+                reach("tool returned")
                 if not unit.stands:
                     raise UnitLost
                 call.answer(outcome.content, outcome.kind if outcome.error else None)
@@ -134,7 +170,11 @@ class Journal(Recorder):
             # Only at the commit: a deferred constraint.
             given = outcome.arguments if outcome is not None else None
             return self._fail_call(request, call_id, failure(request.tool_name, refusal, given))
-        return outcome
+        reach("tool committed")
+        if outcome.error or not self._effects.wanted:
+            return outcome
+        told = self._effects.carry_out(call_id)
+        return replace(outcome, content=told.get(call_id, outcome.content))
 
     def _begin_call(self, request: ToolCallRequest) -> str:
         with self._steps.step() as (unit, run):
@@ -166,6 +206,7 @@ class Journal(Recorder):
             idempotency_key=call.idempotency_key,
             actor=self._actor,
             attempt=self._steps.attempt,
+            promise=self._effects.keep(unit, call),
         )
         config = self._state.config
 
@@ -197,6 +238,7 @@ class Journal(Recorder):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def ended(self, ending: Ending) -> None:
+        reach("before the end")
         status, error_class, safe, technical = describe(ending)
         with self._steps.step() as (unit, run):
             self._rounds.cut_off(unit, run, status if ending.stopped else error_class)
@@ -210,6 +252,8 @@ class Journal(Recorder):
             run.ended_at = now()
             unit.ledger.flush()
             self._notices.tell(unit, "run_changed", run)
+            ring_for_next(self._state, unit, run)
+        reach("ended")
 
     def close(self) -> None:
         """Write down what Redis answered to the last broadcasts."""

@@ -45,8 +45,11 @@ ACTIVE: tuple[Status, ...] = ("queued", "running", "retrying", "waiting_approval
 ENDED: tuple[Status, ...] = ("succeeded", "failed", "cancelled", "limited")
 HELD: tuple[Status, ...] = ("running", "retrying", "cancelling")
 """Statuses in which a worker holds the run under a lease."""
+BUSY: tuple[Status, ...] = (*HELD, "waiting_approval")
+"""Statuses that one run of a conversation may have at a time."""
 
 CallStatus = Literal["waiting", "running", "done", "failed"]
+EffectStatus = Literal["pending", "running", "done", "failed", "unknown"]
 
 
 def now() -> datetime:
@@ -121,7 +124,18 @@ class Run(Ledger):
     """One ``generate_for``: what was asked, by whom, how it stands and how it ended."""
 
     __tablename__ = "instruct_run"
-    __table_args__ = (sa.Index("ix_instruct_run_status_lease", "status", "lease_until"),)
+    __table_args__ = (
+        sa.Index("ix_instruct_run_status_lease", "status", "lease_until"),
+        sa.UniqueConstraint("handler", "idempotency_key"),
+        # One at work in each conversation, whatever workers believe.
+        sa.Index(
+            "uq_instruct_run_conversation",
+            "conversation",
+            unique=True,
+            sqlite_where=sa.column("status").in_(BUSY),
+            postgresql_where=sa.column("status").in_(BUSY),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
     handler: Mapped[str] = mapped_column(sa.String(MAX_LENGTH), index=True)
@@ -129,6 +143,7 @@ class Run(Ledger):
     actor: Mapped[str | None] = mapped_column(sa.String(500), index=True)
     tenant: Mapped[str | None] = mapped_column(sa.String(200))
     conversation: Mapped[str | None] = mapped_column(sa.String(200), index=True)
+    idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
     status: Mapped[str] = mapped_column(sa.String(20), default="queued")
     user_prompt: Mapped[str] = mapped_column(WireText)
     system_prompt: Mapped[str | None] = mapped_column(WireText)
@@ -229,6 +244,7 @@ class ToolCall(Ledger):
 
     run: Mapped[Run] = relationship(back_populates="calls")
     message: Mapped[Message] = relationship(back_populates="calls")
+    effects: Mapped[list[Effect]] = relationship(back_populates="call", order_by="Effect.seq")
 
     @property
     def arguments_pretty(self) -> str:
@@ -265,6 +281,49 @@ class ToolCall(Ledger):
     def to_tool_call(self) -> CallPart:
         """The call as it stands in the model's turn."""
         return CallPart(self.provider_call_id, self.name, self.arguments)
+
+
+class Effect(Ledger):
+    """Something that a tool asked to be done outside the database after its commit, and what became of it."""
+
+    __tablename__ = "instruct_effect"
+    __table_args__ = (sa.UniqueConstraint("call_id", "seq"), sa.Index("ix_instruct_effect_status", "status"))
+
+    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True, default=uuid7)
+    run_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_run.id", ondelete="CASCADE"), index=True)
+    call_id: Mapped[str] = mapped_column(sa.ForeignKey("instruct_tool_call.id", ondelete="CASCADE"))
+    seq: Mapped[int]
+    owner: Mapped[str] = mapped_column(sa.String(10))
+    """Whose method it is: the ``handler``'s, or that of the ``tool`` class."""
+    method: Mapped[str] = mapped_column(sa.String(200))
+    arguments: Mapped[str] = mapped_column(WireText)
+    timeout: Mapped[float]
+    status: Mapped[str] = mapped_column(sa.String(20), default="pending")
+    error_class: Mapped[str | None] = mapped_column(WireName(200))
+    error_safe: Mapped[str | None] = mapped_column(WireText)
+    asked_at: Mapped[datetime | None]
+    """When a person wanted it run again; from then on it belongs to no attempt at the run."""
+    lease_until: Mapped[datetime | None]
+    tries: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    call: Mapped[ToolCall] = relationship(back_populates="effects")
+
+    @property
+    def open(self) -> bool:
+        """Whether a person may decide what becomes of it: it may have happened, or was never begun."""
+        return self.status == "unknown" or (self.status == "failed" and self.error_class == NOT_STARTED)
+
+    def end(self, status: EffectStatus, why: str | None = None, error_class: str | None = None) -> None:
+        """Write down how it ended."""
+        self.status, self.error_safe, self.error_class = status, why or None, error_class
+        self.lease_until, self.ended_at = None, now()
+
+
+NOT_STARTED = "not_started"
+"""The error class of an effect whose run ended before it was begun."""
 
 
 class ModelCall(Ledger):

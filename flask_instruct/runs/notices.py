@@ -28,7 +28,7 @@ from .models import ToolCall
 from .unit import Unit
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 logger = logging.getLogger("flask_instruct")
 

@@ -20,7 +20,7 @@ from rq.serializers import JSONSerializer
 from ..errors import InstructError
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
     from .models import Run
 
 logger = logging.getLogger("flask_instruct")
@@ -86,9 +86,10 @@ def ring(state: State, run_id: str, attempt: int) -> bool:
             failure_ttl=FAILURE_TTL,
         )
         if Worker.count(queue=queue) == 0:
-            logger.warning("Run %s waits: no worker is there. Start one: flask instruct worker", run_id)
+            told = "Run %s waits: no worker is there. Start one: flask instruct worker"
+            logger.warning(told, run_id, extra={"run_id": run_id})
     except RedisError as error:
-        logger.warning("Run %s stays queued, Redis could not be reached: %s", run_id, error)
+        logger.warning("Run %s stays queued, Redis could not be reached: %s", run_id, error, extra={"run_id": run_id})
         return False
     return True
 

@@ -19,6 +19,7 @@ from ..events import TextDelta
 from ..events import Usage
 from ..handlers import AiResponseHandler
 from ..handlers import locate
+from ..limits import NOT_CARRIED_OUT
 from ..orchestrator import takes_text_back
 from ..prices import cost
 from .models import Message
@@ -28,11 +29,12 @@ from .models import ToolCall
 from .models import now
 from .models import storable
 from .notices import Notices
+from .points import reach
 from .steps import Steps
 from .unit import Unit
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 logger = logging.getLogger("flask_instruct")
 
@@ -93,6 +95,7 @@ class Rounds:
                 self._notices.tell(unit, "run_changed", run)
             unit.ledger.flush()
             self._model_call_id = row.id
+        reach("call leaves")
 
     def streamed(self, event: Event) -> None:
         """Gather a piece of the answer, and send what has gathered when it is time."""
@@ -110,7 +113,7 @@ class Rounds:
         self._usage = usage
 
     def finished(self, finish: Finish) -> None:
-        """Write the whole turn, its calls waiting; a call that the provider rejected is answered at once."""
+        """Write the whole turn, its calls waiting; a call that was refused before it could run is answered at once."""
         self._flush()
         self._heard_text = False
         with self._steps.step() as (unit, run):
@@ -127,6 +130,7 @@ class Rounds:
             for call in message.calls:
                 self._notices.tell(unit, "call_changed", run, call)
         self._model_call_id = None
+        reach("turn written")
 
     def may_discard(self) -> bool:
         """Whether what was shown of the answer can be taken back: the page can, a handler must have said so."""
@@ -192,6 +196,7 @@ class Rounds:
         with self._steps.step() as (unit, run):
             message = self._open_message(unit, run)
             message.text += piece
+        reach("text stored")
         self._shown += utf16_length(piece)
         self._notices.tell_now("text_streamed", run, message, offset, piece)
         if self._hears_text:
@@ -228,7 +233,7 @@ class Rounds:
         for seq, part in enumerate(finish.message.calls, first):
             row = ToolCall.from_function_request(part, run_id=self._steps.run_id, message_id=message.id, seq=seq)
             if part.refusal:
-                row.answer(part.refusal, "refused")
+                row.answer(part.refusal, "limit" if part.refusal.startswith(NOT_CARRIED_OUT) else "refused")
             message.calls.append(row)
 
     def _call_back(self, callback: Callable[[AiResponseHandler], object]) -> None:

@@ -27,7 +27,7 @@ from .unit import unit_of_work
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 REFUSED = (DataError, IntegrityError)
 """Answers of the database that it would give to the same words again; any other error may be gone at a resume."""

@@ -10,16 +10,20 @@ from typing import Any
 import sqlalchemy as sa
 from flask import current_app
 from redis.exceptions import RedisError
+from sqlalchemy.orm import Session
 
 from ..errors import ConfigurationError
+from .effects import close_effects
 from .history import interrupted
 from .models import HELD
 from .models import Run
 from .models import now
 from .notices import announce
+from .queue import ring
+from .turns import waiting_for
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 logger = logging.getLogger("flask_instruct")
 
@@ -48,32 +52,46 @@ def cancel(run: Run) -> bool:
     keeps what was said.
     """
     state: State = current_app.extensions["instruct"]
-    session = state.db.session
+    session = state.db.session()
     run_id = run.id
-    _mark(state, run_id)
-    moment = now()
-    unheld = sa.or_(Run.status.in_(WAITING), sa.and_(Run.status.in_(HELD), Run.lease_until < moment))
-    ended = _set(session, run_id, unheld, status="cancelled", ended_at=moment, lease_until=None, retry_at=None)
-    if not ended and not _set(session, run_id, Run.status.in_(HELD), status="cancelling"):
+    mark(state, run_id)
+    changes = ask_to_stop(session, run_id)
+    if not changes:
         session.rollback()
         return session.get_one(Run, run_id, populate_existing=True).status == "cancelled"
-    stopped = session.get_one(Run, run_id, populate_existing=True)
-    changes = list(_close(stopped)) if ended else []
-    session.flush()
-    announce(state, *changes, ("run_changed", stopped))
+    next_ones = waiting_for(session, changes[-1][1], state.config)
+    announce(state, *changes, then=lambda: [ring(state, *one) for one in next_ones])
     session.commit()
     return True
 
 
-def _mark(state: State, run_id: str) -> None:
+def ask_to_stop(session: Session, run_id: str) -> list[tuple[Any, ...]]:
+    """End a run that nobody holds, or write the wish into the row of one that a worker holds; nothing is committed.
+
+    :returns: the changes to announce, the run's own last; none when it had ended.
+    """
+    moment = now()
+    unheld = sa.or_(Run.status.in_(WAITING), sa.and_(Run.status.in_(HELD), Run.lease_until < moment))
+    ended = _set(session, run_id, unheld, status="cancelled", ended_at=moment, lease_until=None, retry_at=None)
+    if not ended and not _set(session, run_id, Run.status.in_(HELD), status="cancelling"):
+        return []
+    stopped = session.get_one(Run, run_id, populate_existing=True)
+    changes = [*(_close(session, stopped) if ended else ()), ("run_changed", stopped)]
+    session.flush()
+    return changes
+
+
+def mark(state: State, run_id: str) -> None:
+    """Tell the run's worker through Redis, which a lock on the database does not hold up."""
     try:
         state.redis.set(stop_mark(state, run_id), "1", ex=MARK_SECONDS)
     except (RedisError, ConfigurationError) as error:
-        logger.warning("The stop of run %s goes by the database alone: %s", run_id, error)
+        told = "The stop of run %s goes by the database alone: %s"
+        logger.warning(told, run_id, error, extra={"run_id": run_id})
 
 
-def _set(session: Any, run_id: str, condition: sa.ColumnElement[bool], **values: Any) -> bool:
-    changed = session.execute(
+def _set(session: Session, run_id: str, condition: sa.ColumnElement[bool], **values: Any) -> bool:
+    changed: sa.CursorResult[Any] = session.execute(  # type: ignore[assignment]
         sa.update(Run)
         .where(Run.id == run_id, condition)
         .values(cancel_requested=True, **values)
@@ -82,7 +100,7 @@ def _set(session: Any, run_id: str, condition: sa.ColumnElement[bool], **values:
     return bool(changed.rowcount == 1)
 
 
-def _close(run: Run) -> Iterator[tuple[str, Run, object]]:
+def _close(session: Session, run: Run) -> Iterator[tuple[str, Run, object]]:
     """Mark what was being said as cut, and answer the calls that nobody will carry out (G6)."""
     for message in run.messages:
         if message.state == "streaming":
@@ -92,3 +110,5 @@ def _close(run: Run) -> Iterator[tuple[str, Run, object]]:
         if call.result is None:
             call.answer(interrupted(call.name), "interrupted")
             yield "call_changed", run, call
+    for call in close_effects(session, run):
+        yield "call_changed", run, call

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
+from .again import neglected
 from .models import HELD
 from .models import Outbox
 from .models import Run
@@ -25,7 +26,7 @@ from .queue import ring
 from .unit import ledger_engine
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 logger = logging.getLogger("flask_instruct")
 
@@ -62,7 +63,8 @@ def _forgotten(session: Session, interval: float) -> list[Run]:
     moment = now()
     queued = sa.and_(Run.status == "queued", Run.queued_at < moment - timedelta(seconds=interval))
     silent = sa.and_(Run.status.in_(HELD), Run.lease_until < moment)
-    return list(session.scalars(sa.select(Run).where(sa.or_(queued, silent)).order_by(Run.created_at)))
+    found = sa.select(Run).where(sa.or_(queued, silent)).order_by(Run.created_at)
+    return [*session.scalars(found), *neglected(session, interval)]
 
 
 def _tidy(state: State, engine: sa.Engine, positions: dict[str, str]) -> None:

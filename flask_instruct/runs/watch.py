@@ -28,7 +28,7 @@ from .models import now
 from .stopping import stop_mark
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 logger = logging.getLogger("flask_instruct")
 
@@ -86,6 +86,15 @@ class Watch:
             self._listening = False
 
     @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Let a stop wait for the end of the block, inside of :meth:`listening`: drivers do not like to be cut off."""
+        listening, self._listening = self._listening, False
+        try:
+            yield
+        finally:
+            self._listening = listening
+
+    @contextmanager
     def beside(self) -> Iterator[None]:
         """Keep watch for the length of the block."""
         thread = threading.Thread(target=self._watch, name=f"instruct-watch-{self._run_id}", daemon=True)
@@ -141,5 +150,6 @@ class Watch:
             with self._ledger.begin() as connection:
                 return renew_lease(connection, self._run_id, self._attempt, now() + timedelta(seconds=self._lease))
         except sa.exc.SQLAlchemyError as error:
-            logger.warning("The lease of run %s could not be renewed: %s", self._run_id, error)
+            told = "The lease of run %s could not be renewed: %s"
+            logger.warning(told, self._run_id, error, extra={"run_id": self._run_id})
             return True

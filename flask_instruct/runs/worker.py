@@ -36,7 +36,7 @@ from .sweep import sweep
 from .unit import ledger_engine
 
 if TYPE_CHECKING:
-    from ..extension import State
+    from ..state import State
 
 logger = logging.getLogger("flask_instruct")
 

@@ -28,6 +28,8 @@ from flask_instruct.adapters.scripted import Stop
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.adapters.scripted import Wait
 from flask_instruct.adapters.scripted import register_script
+from flask_instruct.runs.points import Point
+from flask_instruct.runs.points import listen
 from tests.support import wait_for
 
 
@@ -212,6 +214,34 @@ register_script(
     ],
 )
 register_script("loop", lambda request: [Use("link")])
+
+
+def die_at(order: str) -> None:
+    """Let this process die as ``{"point": …, "nth": …, "flag": …, "whole": …}`` says, once for all processes.
+
+    :param order: as JSON; ``nth`` counts from 1, ``flag`` is a file that says that it has happened, ``whole`` takes the
+        worker along.
+    """
+    wanted = json.loads(order)
+    seen = 0
+
+    def reached(point: Point) -> None:
+        nonlocal seen
+        if point != wanted["point"] or Path(wanted["flag"]).exists():
+            return
+        seen += 1
+        if seen < wanted["nth"]:
+            return
+        Path(wanted["flag"]).touch()
+        if wanted["whole"]:
+            os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    listen(reached)
+
+
+if "INSTRUCT_TEST_DEATH" in os.environ:
+    die_at(os.environ["INSTRUCT_TEST_DEATH"])
 
 
 def create_app() -> Flask:

@@ -1,0 +1,36 @@
+"""The moments in a run's life at which a worker's death would matter most, by name. Tests put one there.
+
+Nothing listens in production, where reaching a point costs a look at an empty list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+from typing import get_args
+
+Point = Literal[
+    "claimed",
+    "call leaves",
+    "text stored",
+    "turn written",
+    "tool begun",
+    "tool returned",
+    "tool committed",
+    "before the end",
+    "ended",
+]
+POINTS: tuple[Point, ...] = get_args(Point)
+
+_listeners: list[Callable[[Point], object]] = []
+
+
+def listen(listener: Callable[[Point], object]) -> None:
+    """Call ``listener`` at each point that this process reaches from now on."""
+    _listeners.append(listener)
+
+
+def reach(point: Point) -> None:
+    """Say that a point was reached."""
+    for listener in _listeners:
+        listener(point)

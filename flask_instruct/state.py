@@ -1,0 +1,95 @@
+"""What one app has of the package: settings, database, live pages and its own rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Flask
+from flask import has_request_context
+from flask_sqlalchemy import SQLAlchemy
+from redis import Redis
+
+from .config import Config
+from .connections import connect
+from .embedded import embedded_url
+from .handlers import AiResponseHandler
+from .limits import Limits
+from .live import Live
+from .runs import models
+from .runs.notices import RunObserver
+
+Authorize = Callable[[Any, AiResponseHandler], bool]
+AuthorizeStream = Callable[[str, str], bool]
+Actor = Callable[[], Any]
+Credentials = Callable[[str, models.Run | None], Any]
+Quota = Callable[[str | None, str | None], Limits | None]
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The app's own rules."""
+
+    authorize: Authorize | None = None
+    authorize_stream: AuthorizeStream | None = None
+    actor: Actor | None = None
+    credentials: Credentials | None = None
+    quota: Quota | None = None
+
+
+class State:
+    """What one app has: settings, database, live pages, hooks. At ``app.extensions["instruct"]``."""
+
+    models = models
+
+    def __init__(self, app: Flask, db: SQLAlchemy, config: Config, hooks: Hooks) -> None:
+        self.app = app
+        self.db = db
+        self.config = config
+        self.hooks = hooks
+        self.observers: list[RunObserver] = []
+        self.live: Live
+        self._redis: tuple[int, Redis] | None = None
+
+    def redis_url(self) -> str:
+        """Return the address of Redis: the setting, or in development the embedded server's.
+
+        :raises ConfigurationError: when there is neither.
+        """
+        return self.config.redis_url or embedded_url(self.app)
+
+    @property
+    def redis(self) -> Redis:
+        """This process's client for writes; it never retries."""
+        if self._redis is None or self._redis[0] != os.getpid():
+            self._redis = (os.getpid(), connect(self.redis_url()))
+        return self._redis[1]
+
+    def actor(self) -> Any:
+        """Return who is acting: what ``@instruct.actor`` says, else Flask-Login's user; outside a request None."""
+        if not has_request_context():
+            return None
+        if self.hooks.actor is not None:
+            return self.hooks.actor()
+        login = self.app.extensions.get("login_manager") or getattr(self.app, "login_manager", None)
+        if login is None:
+            return None
+        from flask import g
+
+        user = getattr(g, "_login_user", None) or login._load_user() or getattr(g, "_login_user", None)
+        return user if getattr(user, "is_authenticated", False) else None
+
+    def run(self, run_id: str) -> models.Run | None:
+        """Return a run by its id, in the current session."""
+        return self.db.session.get(models.Run, run_id)
+
+
+def actor_id(actor: Any) -> str | None:
+    """Return how an actor is written down: its ``get_id()``, its ``id``, or its text."""
+    if actor is None:
+        return None
+    if callable(getattr(actor, "get_id", None)):
+        return str(actor.get_id())
+    return str(getattr(actor, "id", actor))
