@@ -1,33 +1,70 @@
-"""``python -m benchmarks wire [--check]``."""
+"""``python -m benchmarks wire|jobs [--check]``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 from dataclasses import replace
+from typing import Any
 
-from .wire import QUICK
-from .wire import Sizes
-from .wire import report
+from . import jobs
+from . import wire
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What a name on the command line stands for; ``repeats`` says what is repeated."""
+
+    help: str
+    report: Callable[[Any, Callable[[str], object]], tuple[str, ...]]
+    sizes: Any
+    quick: Any
+    repeats: str
+
+
+def benchmarks() -> Mapping[str, Benchmark]:
+    """Return all benchmarks by their names."""
+    return {
+        "wire": Benchmark(
+            "processor time per streamed delta and per turn, beside other libraries",
+            wire.report,
+            wire.Sizes(),
+            wire.QUICK,
+            "pairs with each library",
+        ),
+        "jobs": Benchmark(
+            "time to the first model request beside RQ's workers, cost of the ledger, memory of runs in flight",
+            jobs.report,
+            jobs.Sizes(),
+            jobs.QUICK,
+            "jobs of each worker",
+        ),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a benchmark and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure what the package costs.")
-    wire = parser.add_subparsers(required=True).add_parser(
-        "wire", help="processor time per streamed delta and per turn, beside other libraries"
-    )
-    wire.add_argument("--check", action="store_true", help="exit with 1 when an aim is missed by more than a fifth")
-    wire.add_argument("--quick", action="store_true", help="a few pieces only, to see that everything runs")
-    wire.add_argument("--repeats", type=int, metavar="N", help="pairs with each library (default: 5)")
+    names = parser.add_subparsers(required=True, dest="name")
+    known = benchmarks()
+    for name, benchmark in known.items():
+        own = names.add_parser(name, help=benchmark.help)
+        own.add_argument("--check", action="store_true", help="exit with 1 when an aim is missed by more than a fifth")
+        own.add_argument("--quick", action="store_true", help="a little of each, to see that everything runs")
+        told = f"{benchmark.repeats} (default: {benchmark.sizes.repeats})"
+        own.add_argument("--repeats", type=int, metavar="N", help=told)
     options = parser.parse_args(arguments)
-    sizes = QUICK if options.quick else Sizes()
+    chosen = known[options.name]
+    sizes = chosen.quick if options.quick else chosen.sizes
     if options.repeats is not None:
         if options.repeats < 1:
             parser.error("--repeats must be at least 1")
         sizes = replace(sizes, repeats=options.repeats)
-    missed = report(sizes, lambda text: print(text, flush=True))
+    missed = chosen.report(sizes, lambda text: print(text, flush=True))
     if not options.check:
         return 0
     for aim in missed:

@@ -29,9 +29,15 @@ concurrency = click.option(
 
 @instruct.command("worker", with_appcontext=False)
 @concurrency
+@click.option(
+    "--max-jobs", type=click.IntRange(min=1), help="Replace a worker process by a new one after so many jobs."
+)
 @pass_script_info
-def worker(script: ScriptInfo, concurrency: int) -> None:
-    """Work on runs until it is told to stop (SIGTERM or Ctrl-C), then finish the one in hand."""
+def worker(script: ScriptInfo, concurrency: int, max_jobs: int | None) -> None:
+    """Work on runs until it is told to stop (SIGTERM or Ctrl-C).
+
+    Runs in hand then have INSTRUCT_GRACE seconds to come to their end, and go back to the queue after that.
+    """
     with _plain_errors():
         from .runs.worker import work
 
@@ -41,7 +47,7 @@ def worker(script: ScriptInfo, concurrency: int) -> None:
         app.extensions["instruct"].redis_url()
         click.echo(f"Working on runs of {app.name}, {concurrency} at a time.")
         _tell_missing_tables(app)
-        work(app, concurrency=concurrency)
+        work(app, concurrency=concurrency, max_jobs=max_jobs)
 
 
 @instruct.command("dev", with_appcontext=False)

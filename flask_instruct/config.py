@@ -80,6 +80,8 @@ class Config:
     """Seconds a single job of a run may take."""
     lease: float = 60.0
     """Seconds after which a run whose worker went silent is taken up by another."""
+    grace: float = 25.0
+    """Seconds that a worker which is told to end has for the run in hand; then the run goes back to the queue."""
     stop_interval: float = 0.5
     """Seconds between two looks whether a person has stopped a run in hand."""
     sweep_interval: float = 15.0

@@ -19,6 +19,7 @@ from .handlers import AiResponseHandler
 from .limits import Limits
 from .live import Live
 from .runs import models
+from .runs.grace import Hold
 from .runs.notices import RunObserver
 
 Authorize = Callable[[Any, AiResponseHandler], bool]
@@ -51,6 +52,8 @@ class State:
         self.hooks = hooks
         self.observers: list[RunObserver] = []
         self.live: Live
+        self.hold: Hold | None = None
+        """In a worker: what it shares with its work-horses."""
         self._redis: tuple[int, Redis] | None = None
 
     def redis_url(self) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks import jobs
+from benchmarks import memory
+from benchmarks import wire
+from benchmarks import workers
 from benchmarks.bodies import FORMATS
 from benchmarks.bodies import turn_of
 from benchmarks.contenders import Contender
@@ -48,6 +54,34 @@ def test_a_quick_run_prints_every_table_with_the_floor_and_whoever_is_installed(
         assert (said in run.stdout) is (find_spec(library.package) is None)
 
 
+def test_a_quick_run_of_jobs_starts_every_worker_and_measures_ledger_and_memory() -> None:
+    command = [sys.executable, "-m", "benchmarks", "jobs", "--quick", "--repeats", "1"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    assert re.search(rf"{workers.Ours.name} +[\d.]+ ms\n", run.stdout)
+    for kind in workers.OTHERS:
+        row = re.search(rf"{re.escape(kind.name)} +[\d.]+ ms +ours is +[\d.]+ of it", run.stdout)
+        assert (row is not None) is workers.is_installed(kind)
+        assert (f"Left out: {kind.name} is not installed" in run.stdout) is not workers.is_installed(kind)
+    assert re.search(r"the ledger +-?[\d.]+ ms +aim 5 ms: ", run.stdout)
+    assert bool(re.search(r"runs per GiB +\d+ by PSS, \d+ by RSS", run.stdout)) is memory.is_known()
+
+
+@pytest.mark.parametrize(("share", "words", "missed"), [(1, "met", 0), (1.2, "just missed", 0), (1.3, "missed", 1)])
+def test_an_aim_of_jobs_counts_as_missed_beyond_a_fifth(share: float, words: str, missed: int) -> None:
+    line = jobs.Line("the  ledger  6 ms", "aim 5 ms", share)
+    table = jobs.Table("A turn", (line, jobs.Line("without an aim")))
+    assert str(line).endswith(f"aim 5 ms: {words}")
+    assert table.missed == ("A turn: the ledger 6 ms, aim 5 ms",) * missed
+
+
+@pytest.mark.skipif(not memory.is_known(), reason="memory is counted by the Linux kernel")
+def test_a_shared_page_counts_whole_in_one_figure_and_divided_in_the_other() -> None:
+    own = memory.Memory.of(os.getpid())
+    assert own.rss >= own.pss > 0
+    assert own + own == memory.Memory(own.rss * 2, own.pss * 2)
+
+
 @pytest.mark.parametrize(
     ("ratio", "words", "missed"), [(1.3, "met", False), (1.5, "just missed", False), (1.6, "missed", True)]
 )
@@ -58,17 +92,22 @@ def test_an_aim_counts_as_missed_beyond_a_fifth(ratio: float, words: str, missed
     assert table.missed == ((f"A delta: {ratio:.2f} of the floor, the aim is 1.3",) if missed else ())
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["wire"], 0), (["wire", "--check"], 1)])
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--check"], 1)])
+@pytest.mark.parametrize("benchmark", [wire, jobs])
 def test_a_missed_aim_is_the_exit_status_of_a_check(
-    arguments: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType,
+    options: list[str],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(command, "report", lambda sizes, say: ("A delta: 2.00 of the floor, the aim is 1.3",))
-    assert command.main(arguments) == status
+    monkeypatch.setattr(benchmark, "report", lambda sizes, say: ("A delta: 2.00 of the floor, the aim is 1.3",))
+    assert command.main([benchmark.__name__.rpartition(".")[2], *options]) == status
     assert ("Missed: A delta: 2.00 of the floor" in capsys.readouterr().err) is bool(status)
 
 
 def test_a_check_that_misses_nothing_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "report", lambda sizes, say: ())
+    monkeypatch.setattr(wire, "report", lambda sizes, say: ())
     assert command.main(["wire", "--check"]) == 0
 
 

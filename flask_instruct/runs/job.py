@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from ..prompt import Gen
 from .again import carry_out_asked
 from .claim import Claimed
 from .claim import claim
+from .grace import give_back
 from .history import last_word
 from .history import transcript
 from .journal import Journal
@@ -31,8 +33,9 @@ from .logs import naming
 from .models import Run
 from .points import reach
 from .quotas import limits_of
-from .steps import Interrupted
 from .unit import ledger_engine
+from .watch import Interrupted
+from .watch import Parked
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from ..state import State
 
 logger = logging.getLogger("flask_instruct")
+
+PASSING = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
+"""A database that could not be asked, which says nothing of the record: the run waits (rails/rails#57742)."""
 
 
 def generate(run_id: str) -> None:
@@ -59,13 +65,18 @@ def generate(run_id: str) -> None:
         run = claimed.run
         reach("claimed")
         watch = Watch(state, engine, state.db.engine, run)
+        parked = False
         with request_of(app, run), watch.beside():
             try:
                 carry_out(state, engine, claimed, watch)
+            except Parked:
+                parked = True
             except Interrupted as interruption:
                 logger.warning("Run %s was left for another worker: %s", run_id, interruption)
             finally:
                 state.db.session.remove()
+        if parked:
+            give_back(state, engine, run_id, run.attempt)
 
 
 def _say_why_not(engine: sa.Engine, run_id: str) -> None:
@@ -89,6 +100,8 @@ def carry_out(state: State, engine: sa.Engine, claimed: Claimed, watch: Watch) -
         ending = _talk(state, journal, claimed)
     except Interrupted:
         raise
+    except PASSING as error:
+        raise Interrupted(f"The database failed as run {run.id} was about to begin.") from error
     except Exception as error:
         # Before the loop has begun (the record is gone, the handler unknown) it has no one to report to.
         ending = Ending(error=error)
@@ -150,4 +163,5 @@ def _app() -> Flask:
     """Return the app: the worker's, or under a plain ``rq worker`` the one that FLASK_APP names."""
     if has_app_context():
         return current_app._get_current_object()  # type: ignore[attr-defined,no-any-return]
-    return ScriptInfo().load_app()
+    # Flask reads the variable in its own command only.
+    return ScriptInfo(os.environ.get("FLASK_APP")).load_app()

@@ -42,11 +42,11 @@ from .points import reach
 from .quotas import Quotas
 from .rounds import Rounds
 from .steps import REFUSED
-from .steps import Interrupted
 from .steps import LostLease
 from .steps import Steps
 from .turns import ring_for_next
 from .unit import Unit
+from .watch import Interrupted
 from .watch import Watch
 
 if TYPE_CHECKING:

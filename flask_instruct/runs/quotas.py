@@ -27,7 +27,7 @@ from .models import now
 from .spending import Spending
 from .spending import spent_by_run
 from .spending import spent_on_day
-from .steps import Interrupted
+from .watch import Interrupted
 
 if TYPE_CHECKING:
     from ..state import State

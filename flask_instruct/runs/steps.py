@@ -24,6 +24,7 @@ from .models import now
 from .notices import Notices
 from .unit import Unit
 from .unit import unit_of_work
+from .watch import Interrupted
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
 
 REFUSED = (DataError, IntegrityError)
 """Answers of the database that it would give to the same words again; any other error may be gone at a resume."""
-
-
-class Interrupted(BaseException):
-    """Raised to leave a run as it stands, for another worker to resume.
-
-    Not an :class:`Exception`: neither a tool nor the loop may take it for an error of the model or the app.
-    """
 
 
 class LostLease(Interrupted):

@@ -1,5 +1,5 @@
-"""A thread beside a run in hand: it renews the run's lease, and tells the job when a person has stopped the run or its
-time is over.
+"""A thread beside a run in hand: it renews the run's lease, and tells the job when a person has stopped the run, its
+time is over or its worker is to end.
 
 A wait for the model is broken off by a signal to the main thread, which is where a worker's job runs. Anywhere else,
 and between two waits, the job looks for itself.
@@ -40,6 +40,17 @@ class RunTimeout(InstructError):
     """Raise when a run has passed ``INSTRUCT_RUN_TIMEOUT`` seconds."""
 
 
+class Interrupted(BaseException):
+    """Raised to leave a run as it stands, for another worker to resume.
+
+    Not an :class:`Exception`: neither a tool nor the loop may take it for an error of the model or the app.
+    """
+
+
+class Parked(Interrupted):
+    """Raised when the worker is to end and its grace is over: the run goes back to the queue."""
+
+
 class Watch:
     """What one job knows of its run's lease and of a stop.
 
@@ -57,6 +68,9 @@ class Watch:
         self._run_id, self._attempt = run.id, run.attempt
         self._deadline = time.monotonic() + state.config.run_timeout
         self._timeout = state.config.run_timeout
+        self._hold = state.hold
+        if self._hold is not None:
+            self._hold.attempt = run.attempt
         self._done = threading.Event()
         self._stopped = threading.Event()
         self._listening = False
@@ -64,19 +78,22 @@ class Watch:
         self._signal = WAKE if in_main else None
 
     def checkpoint(self) -> None:
-        """Raise when the run has been stopped, or has taken too long.
+        """Raise when the run has been stopped, has taken too long, or must be left.
 
         :raises Stopped: when a person has stopped it.
         :raises RunTimeout: when it has passed ``INSTRUCT_RUN_TIMEOUT``.
+        :raises Parked: when the worker is to end and ``INSTRUCT_GRACE`` is over.
         """
         if self._stopped.is_set():
             raise Stopped
         if time.monotonic() > self._deadline:
             raise RunTimeout(f"The run took longer than INSTRUCT_RUN_TIMEOUT, {self._timeout:g} s.")
+        if self._is_to_be_left():
+            raise Parked(f"The worker of run {self._run_id} is to end.")
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Let a stop, or the end of the run's time, break off what the block waits for."""
+        """Let a stop, or the end of the run's or the worker's time, break off what the block waits for."""
         self._listening = True
         try:
             # A stop that came just before sent its signal too early.
@@ -115,16 +132,25 @@ class Watch:
 
     def _watch(self) -> None:
         beat = time.monotonic() + self._lease / 3
-        while not self._done.wait(min(self._interval, self._lease / 3)):
+        while not self._done.wait(self._pause()):
             if not self._stopped.is_set() and self._is_stopped():
                 self._stopped.set()
-            over = self._stopped.is_set() or time.monotonic() > self._deadline
+            over = self._stopped.is_set() or time.monotonic() > self._deadline or self._is_to_be_left()
             if over and self._listening and self._signal:
                 signal.pthread_kill(threading.main_thread().ident or 0, self._signal)
             if time.monotonic() >= beat:
                 beat = time.monotonic() + self._lease / 3
                 if not self._renew():
                     return
+
+    def _pause(self) -> float:
+        pause = min(self._interval, self._lease / 3)
+        left = self._hold.left if self._hold is not None else None
+        return min(pause, left) if left is not None and left > 0 else pause
+
+    def _is_to_be_left(self) -> bool:
+        left = self._hold.left if self._hold is not None else None
+        return left is not None and left <= 0
 
     def _is_stopped(self) -> bool:
         return self._is_marked() or self._is_written()

@@ -22,6 +22,7 @@ from flask import Flask
 from flask import current_app
 from rq import Worker
 from rq.exceptions import StopRequested
+from rq.job import Job
 from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
@@ -29,7 +30,11 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..adapters.registry import preload
+from ..config import Config
 from ..connections import connect_worker
+from .grace import FOR_THE_MODEL
+from .grace import Hold
+from .grace import give_back
 from .queue import RunJob
 from .queue import run_queue
 from .sweep import sweep
@@ -44,12 +49,49 @@ RESTART_PAUSE = 1.0
 """Seconds before a child that died is started again."""
 WORKER_TTL = 20
 """Seconds; RQ waits for a job 15 s less at a time, and looks around in between."""
+REPLACE = 10
+"""Exit status of a child that has done its share of jobs."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PR_SET_PDEATHSIG = 1
 
+Role = Callable[[], int]
+"""What a child does; returns its exit status."""
+
 
 class RunWorker(Worker):
-    """An RQ worker whose work-horses share nothing with it but memory, and do not outlive it."""
+    """An RQ worker whose work-horses share nothing with it but memory, and do not outlive it.
+
+    Told to end, it gives the run in hand ``grace`` seconds, then takes it away and gives it back.
+    """
+
+    def __init__(self, *args: Any, grace: float = Config().grace, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.hold = Hold()
+        self._grace = grace
+        self._grace_is_over = False
+
+    def execute_job(self, job: Job, queue: Queue) -> None:
+        self.hold.attempt = 0
+        super().execute_job(job, queue)
+
+    def handle_warm_shutdown_request(self) -> None:
+        super().handle_warm_shutdown_request()  # type: ignore[no-untyped-call]
+        self.hold.end_in(self._grace * FOR_THE_MODEL)
+        timer = threading.Timer(self._grace, self._end_horse)
+        timer.daemon = True
+        timer.start()
+
+    def _end_horse(self) -> None:
+        # Not kill_horse(): with no work-horse left it would end this process and its whole group.
+        self._grace_is_over = True
+        if pid := self.horse_pid:
+            _send(pid, signal.SIGKILL)
+
+    def handle_work_horse_killed(self, job: Job, *status: Any) -> None:
+        super().handle_work_horse_killed(job, *status)  # type: ignore[no-untyped-call]
+        if self._grace_is_over and self.hold.attempt:
+            state: State = current_app.extensions["instruct"]
+            give_back(state, ledger_engine(state.db), str(job.args[0]), self.hold.attempt)
 
     def _shutdown(self) -> None:
         # RQ raises in its signal handler. What strikes inside a weak reference's callback is swallowed, so remember it.
@@ -67,17 +109,18 @@ class RunWorker(Worker):
         forget_connections()
 
 
-def work(app: Flask, *, concurrency: int = 1) -> None:
-    """Work on runs until stopped. SIGTERM or Ctrl-C lets runs in hand finish; a second one ends at once.
+def work(app: Flask, *, concurrency: int = 1, max_jobs: int | None = None) -> None:
+    """Work on runs until stopped. SIGTERM or Ctrl-C gives runs in hand their grace; a second one ends at once.
 
     :param concurrency: how many runs are carried out at the same time.
+    :param max_jobs: how many jobs a process takes before a new one replaces it.
     """
     with app.app_context():
         state: State = app.extensions["instruct"]
         url = state.redis_url()
         _prepare(state)
         preload(state.config)
-    jobs: list[Callable[[], None]] = [lambda: _work(app, url)] * concurrency
+    jobs: list[Role] = [lambda: _work(app, url, max_jobs)] * concurrency
     Supervisor([*jobs, lambda: _sweep(app)]).run()
 
 
@@ -95,7 +138,7 @@ def _prepare(state: State) -> None:
         pool.dispose()
 
 
-def _work(app: Flask, url: str) -> None:
+def _work(app: Flask, url: str, max_jobs: int | None) -> int:
     with app.app_context():
         state: State = app.extensions["instruct"]
         connection = connect_worker(url)
@@ -108,12 +151,15 @@ def _work(app: Flask, url: str) -> None:
             worker_ttl=WORKER_TTL,
             maintenance_interval=30,
             job_monitoring_interval=10,
+            grace=state.config.grace,
         )
+        state.hold = worker.hold
         worker.log_job_description = False
-        worker.work(logging_level="WARNING")
+        worked = worker.work(logging_level="WARNING", max_jobs=max_jobs)
+    return REPLACE if worked and max_jobs else 0
 
 
-def _sweep(app: Flask) -> None:
+def _sweep(app: Flask) -> int:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     signal.signal(signal.SIGINT, lambda *_: stopped.set())
@@ -127,12 +173,13 @@ def _sweep(app: Flask) -> None:
             except SQLAlchemyError as error:
                 logger.warning("The sweep could not read the ledger: %s", error)
             stopped.wait(state.config.sweep_interval)
+    return 0
 
 
 class Supervisor:
     """Keeps a fixed set of forked children alive until it is told to stop."""
 
-    def __init__(self, roles: list[Callable[[], None]]) -> None:
+    def __init__(self, roles: list[Role]) -> None:
         self._roles = roles
         self._children: dict[int, int] = {}
         self._stopping = 0
@@ -154,10 +201,16 @@ class Supervisor:
             role = self._children.pop(pid)
             if self._stopping:
                 continue
-            logger.warning("Worker process %d ended with status %d and is started again", pid, status)
-            time.sleep(RESTART_PAUSE)
+            self._explain(pid, status)
             if not self._stopping:
                 self._start(role)
+
+    def _explain(self, pid: int, status: int) -> None:
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == REPLACE:
+            logger.info("Worker process %d has done its share of jobs and is replaced", pid)
+            return
+        logger.warning("Worker process %d ended with status %d and is started again", pid, status)
+        time.sleep(RESTART_PAUSE)
 
     def _start(self, role: int) -> None:
         # A signal now would be lost: on a child that is not written down yet, or that still has our handler.
@@ -173,8 +226,7 @@ class Supervisor:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             die_with_parent()
-            self._roles[role]()
-            code = 0
+            code = self._roles[role]()
         except SystemExit:
             code = 0
         except BaseException:

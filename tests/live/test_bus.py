@@ -21,6 +21,7 @@ from flask_instruct.live.listener import Arrived
 from flask_instruct.live.listener import Listener
 from flask_instruct.live.listener import Subscribed
 from flask_instruct.live.position import Position
+from tests.support import wait_for
 
 from .redis_process import RedisProcess
 
@@ -51,6 +52,12 @@ def htmls(bus: Bus, stream: str, since: str) -> list[str]:
     replay = bus.replay(stream, Position.parse(since))
     assert replay.lossless
     return [entry.html for entry in replay.entries]
+
+
+def cursor_behind(bus: Bus, published: str | None) -> str:
+    """Wait for a cursor behind what was published: one of the same millisecond replays it once more, which is safe."""
+    assert published is not None
+    return wait_for(lambda: now if Position.parse(now := bus.now()) > Position.parse(published) else None)
 
 
 def test_what_is_published_is_announced_and_kept_under_one_position(bus: Bus) -> None:
@@ -105,14 +112,15 @@ def test_a_cursor_is_that_of_the_moment_although_it_is_asked_for_later(bus: Bus)
     assert htmls(bus, "s", bus.cursor(began)) == ["while the page was made"]
 
 
-def test_cursors_are_reckoned_without_asking_redis_each_time(bus: Bus, redis: Redis) -> None:
-    bus.cursor(time.monotonic())
-    before = redis.info("stats")["total_commands_processed"]
+def test_cursors_are_reckoned_without_asking_redis_each_time(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    run = bus._run
+    monkeypatch.setattr(bus, "_run", lambda *call: asked.append(call) or run(*call))
     cursors = [Position.parse(bus.cursor(time.monotonic())) for _ in range(50)]
-    assert redis.info("stats")["total_commands_processed"] - before <= 2
+    assert len(asked) <= 2
     assert cursors == sorted(cursors)
     exact = Position.parse(bus.now())
-    assert 0 <= exact.ms - cursors[-1].ms < 500
+    assert 0 <= exact.ms - cursors[-1].ms < 5000
 
 
 def test_the_first_cursor_ever_is_a_valid_one(bus: Bus) -> None:
@@ -177,9 +185,9 @@ def test_a_redis_that_has_lost_its_data_is_never_taken_for_one_where_nothing_hap
         process.kill()
         process.start()
         assert not bus.replay("s", Position.parse(since)).lossless
-        bus.publish("s", "2")
+        last = bus.publish("s", "2")
         assert not bus.replay("s", Position.parse(since)).lossless
-        assert htmls(bus, "s", bus.now()) == []
+        assert htmls(bus, "s", cursor_behind(bus, last)) == []
 
 
 def test_a_redis_that_kept_its_data_replays_across_its_restart(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tests.support import Process
 from tests.support import alive
 from tests.support import wait_for
 
+from .conftest import ROOT
 from .conftest import notes
 from .conftest import reread
 from .conftest import wait_for_end
@@ -28,6 +31,10 @@ StartWorker = Callable[..., Process]
 
 def family(process: Process) -> list[int]:
     return [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
+
+
+def children(process: Process) -> set[int]:
+    return {child.pid for child in psutil.Process(process.pid).children()}
 
 
 def test_a_worker_carries_out_what_was_asked_before_and_after_its_start(
@@ -110,6 +117,48 @@ def test_two_workers_share_the_runs(app: Flask, ask: Ask, worker: StartWorker) -
     runs = [ask("talk") for _ in range(4)]
     worker("--concurrency", "2")
     assert {wait_for_end(run).attempt for run in runs} == {1}
+
+
+def test_a_worker_process_is_replaced_after_its_share_of_jobs(app: Flask, ask: Ask, worker: StartWorker) -> None:
+    process = worker("--max-jobs", "2")
+    wait_for(lambda: len(children(process)) == 2, message="a worker and the sweeper")
+    before = children(process)
+    assert wait_for_end(ask("talk")).status == "succeeded"
+    assert children(process) == before
+    assert wait_for_end(ask("talk")).status == "succeeded"
+    wait_for(lambda: len(children(process)) == 2 and children(process) != before, message="a new worker")
+    assert len(before & children(process)) == 1, "the sweeper stays"
+    assert wait_for_end(ask("talk")).status == "succeeded"
+    assert "is started again" not in process.output
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 0
+
+
+def test_each_of_several_workers_has_its_own_share(app: Flask, ask: Ask, worker: StartWorker) -> None:
+    process = worker("--max-jobs", "1", "--concurrency", "2")
+    wait_for(lambda: len(children(process)) == 3, message="two workers and the sweeper")
+    before = children(process)
+    # Both are busy at the same time, so that each has done one.
+    runs = [ask("slow"), ask("slow")]
+    assert {wait_for_end(run).status for run in runs} == {"succeeded"}
+    wait_for(lambda: len(before & children(process)) == 1 and len(children(process)) == 3, message="two new workers")
+
+
+def test_a_plain_rq_worker_carries_out_runs_as_documented(
+    app: Flask, ask: Ask, start: Callable[..., Process], settings: dict[str, str]
+) -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    (line,) = [line for line in page.splitlines() if " rq worker " in line and line.startswith("FLASK_APP=")]
+    assert line.endswith(" instruct")
+    line = line.removesuffix("instruct") + settings["INSTRUCT_QUEUE"]
+    variable, rq, *arguments = shlex.split(line.replace("$INSTRUCT_REDIS_URL", settings["INSTRUCT_REDIS_URL"]))
+    assert (variable, rq) == ("FLASK_APP=yourapp", "rq")
+    env = {**settings, "FLASK_APP": "tests.runs.notebook"}
+    run = ask("write_two")
+    start([sys.executable, "-m", "rq.cli", *arguments], env=env, cwd=ROOT)
+    ended = wait_for_end(run, timeout=40)
+    assert (ended.status, ended.attempt) == ("succeeded", 1)
+    assert notes() == ["a", "b", "finished: stop"]
 
 
 def test_a_run_that_kills_every_worker_is_given_up(app: Flask, ask: Ask, worker: StartWorker) -> None:
