@@ -210,15 +210,11 @@ def test_case_9_a_trimmed_history_makes_the_page_fetch_itself(
     converge(page, new_page, address)
 
 
-def test_case_16_duplicated_and_late_appends_show_once(page: Page, address: str, app: Flask, board: Board) -> None:
+def test_case_16_duplicated_and_late_appends_show_once(page: Page, address: str, board: Board) -> None:
     open_live(page, address)
     board.add("a")
     board.add("b")
-    for connection in list(live_of(app).hub._connections):
-        for stream, channel in live_of(app).hub._channels.items():
-            assert connection in channel.members
-            page.evaluate("document.querySelector('instruct-stream').setAttribute('since', '1-0')")
-            assert stream == "board"
+    page.evaluate("document.querySelector('instruct-stream').setAttribute('since', '1-0')")
     board.tell("append", target="items", html=element("li", "item_a", "a"))
     board.tell("append", target="items", html=element("li", "item_a", "a"))
     wait_for(lambda: items(page) == ["b", "a"])
