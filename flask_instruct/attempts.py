@@ -159,11 +159,14 @@ def answered(
             if not candidates.move_on():
                 raise
             logger.warning("Model %s is passed over: %s", model.label, error)
-            continue
+            trial.failures.clear()
+            # Said like a failed call, so that the round that had begun is closed in the ledger.
+            scheduled = RetryScheduled(trial.tries + 1, 0.0, "configuration", str(error))
         except ProviderError as error:
-            scheduled = _next_try(trial, candidates, model, error, patience)
-            if scheduled is None:
+            following = _next_try(trial, candidates, model, error, patience)
+            if following is None:
                 raise _with_history(error, trial.told) from error
+            scheduled = following
         # Not the provider's own words: they may quote the prompt.
         logger.warning("Trying again in %.1f s: %s failed (%s)", scheduled.delay, model.label, scheduled.reason)
         yield scheduled

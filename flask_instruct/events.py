@@ -161,7 +161,8 @@ class RetryScheduled:
 
     :param attempt: the try that follows, from 2.
     :param delay: seconds until then.
-    :param reason: the kind of failure, as ``ProviderError.kind``; ``technical`` is the provider's own text.
+    :param reason: the kind of failure, as ``ProviderError.kind``, or ``configuration`` for a model that is not set up;
+        ``technical`` is the provider's own text.
     """
 
     attempt: int

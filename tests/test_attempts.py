@@ -193,6 +193,21 @@ def test_a_model_that_is_not_set_up_is_passed_over_while_there_is_another() -> N
         listen(Moody([fails("not_found")]), ConfigurationError("No key"))
 
 
+def test_a_model_that_proves_not_set_up_in_the_call_has_its_round_closed() -> None:
+    class Unready:
+        name = "unready"
+
+        def stream(self, request: ModelRequest) -> Iterator[Event]:
+            raise ConfigurationError("No such script")
+            yield
+
+    heard = listen(Unready(), Moody(says("Hello")))  # type: ignore[arg-type]
+    kinds = [type(event) for event in heard]
+    assert kinds == [RoundStarted, RetryScheduled, RoundStarted, TextDelta, Finish]
+    with pytest.raises(ConfigurationError, match="No such script"):
+        listen(Unready())  # type: ignore[arg-type]
+
+
 def test_every_failure_of_every_model_is_told_to_the_developer() -> None:
     first, second = Moody([fails("permission", "Not for you")]), Moody([fails("not_found", "Who is that?")])
     with pytest.raises(ProviderError) as caught:
