@@ -396,3 +396,14 @@ def test_counts_that_no_column_holds_cost_the_run_nothing(carry_out: CarryOut, m
     assert run.status == "succeeded"
     (call,) = db.session.scalars(sa.select(ModelCall))
     assert (call.input_tokens, call.output_tokens, call.cost) == (None, None, None)
+
+
+def test_a_model_that_is_not_set_up_leaves_no_open_row(app: Flask) -> None:
+    record = db.session.scalars(sa.select(Notebook)).one()
+    models = ["scripted:no-such-script", "scripted:talk"]
+    run = reread(instruct.generate_for(NoteKeeper(record), user_prompt="Go.", model=models))
+    generate(run.id)
+    assert reread(run).status == "succeeded"
+    calls = list(db.session.scalars(sa.select(ModelCall).order_by(ModelCall.created_at)))
+    assert [call.error_class for call in calls] == ["provider_configuration", None]
+    assert all(call.seconds is not None for call in calls)
