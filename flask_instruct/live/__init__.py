@@ -17,8 +17,11 @@ from .broadcasts import EXTENSION
 from .bus import Bus
 from .bus import RedisFactory
 from .hub import Hub
+from .loop import Loop
+from .loop import Terms
 from .server import WebServer
 from .signing import Signer
+from .visitor import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,15 @@ class Live:
 
     bus: Bus
     hub: Hub
+    loop: Loop
     signer: Signer
+    site: Site
     config: Config
 
     def close(self) -> None:
-        """Tell the open pages that the server restarts, and end the hub's thread."""
+        """Tell the open pages that the server restarts, and end the threads."""
         self.hub.close()
+        self.loop.close()
 
 
 def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
@@ -43,7 +49,10 @@ def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
     bus = Bus(redis_factory, config)
     server = WebServer()
     hub = Hub(bus, limit=lambda: server.socket_limit(config.max_sockets), stopping=server.stopping)
-    live = Live(bus, hub, Signer(app), config)
+    terms = Terms(config.socket_queue, config.ping_interval, routes.CHECK_INTERVAL, left=hub.remove)
+    signer = Signer(app)
+    site = Site(app, hub, signer, config.token_max_age)
+    live = Live(bus, hub, Loop(terms, config.max_sockets), signer, site, config)
     app.extensions[EXTENSION] = live
     routes.register(app, config.url_prefix)
     page.register(app, live)

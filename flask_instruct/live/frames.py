@@ -23,6 +23,7 @@ BATCH_BYTES = 65536
 TEXT = 0x1
 CLOSE = 0x8
 PING = 0x9
+PONG = 0xA
 
 
 class Malformed(ValueError):

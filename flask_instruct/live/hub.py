@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Protocol
@@ -40,6 +41,9 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 """Seconds between two tries to reach Redis."""
 
+GOODBYE = 1.0
+"""Seconds that an ending server waits for its pages to answer its goodbye."""
+
 RESTARTING = 1012
 TRY_AGAIN = 1013
 
@@ -66,7 +70,7 @@ class _Channel:
     """One stream that this process follows. ``generation`` grows each time Redis (again) confirms it."""
 
     members: dict[Connection, Subscription] = field(default_factory=dict)
-    confirmed: threading.Event = field(default_factory=threading.Event)
+    confirmed: bool = False
     generation: int = 0
 
 
@@ -95,14 +99,14 @@ class Hub:
             leaving = self._closed or self._stopping()
             full = len(self._connections) >= self._limit()
             if not leaving and not full:
-                self._connections.add(connection)
+                self._connections[connection] = ()
                 self._full = False
                 return True
             if full and not self._full:
                 self._full = True
                 logger.warning(
-                    "%d pages are open in this process and no more fit: give gunicorn more --threads, or raise "
-                    "INSTRUCT_MAX_SOCKETS.",
+                    "%d pages are open in this process and no more fit: raise INSTRUCT_MAX_SOCKETS, or gunicorn's "
+                    "--threads where each page takes one.",
                     len(self._connections),
                 )
         connection.close(RESTARTING if leaving else TRY_AGAIN, "restarting" if leaving else "too many pages")
@@ -111,9 +115,9 @@ class Hub:
     def remove(self, connection: Connection) -> None:
         """Forget a connection and all it follows."""
         with self._lock:
-            self._connections.discard(connection)
-            for channel in self._channels.values():
-                channel.members.pop(connection, None)
+            for stream in self._connections.pop(connection, ()):
+                if (channel := self._channels.get(stream)) is not None:
+                    channel.members.pop(connection, None)
 
     def subscribe(self, connection: Connection, stream: str, since: Position | None) -> None:
         """Let a connection follow a stream from after ``since``; also again, from somewhere else.
@@ -128,14 +132,15 @@ class Hub:
         channel = self._join(connection, subscription)
         deadline = time.monotonic() + PATIENCE
         while True:
-            if not channel.confirmed.wait(max(0.0, deadline - time.monotonic())):
-                raise Unavailable(f"Redis did not confirm {stream} within {PATIENCE:.0f} s")
-            generation = channel.generation
+            with self._lock:
+                if not self._change.wait_for(lambda: channel.confirmed, max(0.0, deadline - time.monotonic())):
+                    raise Unavailable(f"Redis did not confirm {stream} within {PATIENCE:.0f} s")
+                generation = channel.generation
             replay = self._bus.replay(stream, since)
             with self._lock:
                 if channel.members.get(connection) is not subscription:
                     return
-                if channel.confirmed.is_set() and channel.generation == generation:
+                if channel.confirmed and channel.generation == generation:
                     connection.send(*subscription.replayed(replay))
                     return
 
@@ -143,10 +148,10 @@ class Hub:
         """Let a connection no longer follow a stream."""
         with self._lock:
             channel = self._channels.get(stream)
-            if channel is not None:
-                channel.members.pop(connection, None)
+            if channel is not None and channel.members.pop(connection, None) is not None:
+                self._connections[connection] = tuple(each for each in self._connections[connection] if each != stream)
 
-    def close(self, timeout: float = 3.0) -> None:
+    def close(self, timeout: float = GOODBYE) -> None:
         """Tell every page that the server restarts, and end the thread. The hub takes no more connections."""
         atexit.unregister(self.close)
         if self._pid != os.getpid():
@@ -161,19 +166,22 @@ class Hub:
         while self._connections and time.monotonic() < deadline:
             time.sleep(0.01)
         self._stop.set()
+        self._wake()
         if thread is not None:
-            thread.join(timeout)
+            thread.join(2 * TICK)
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.RLock()
+        self._change = threading.Condition(self._lock)
         self._stop = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, tuple[str, ...]] = {}
+        """The open pages, each with the streams it follows."""
         self._channels: dict[str, _Channel] = {}
         self._ticked = 0.0
         self._failures = 0
@@ -217,8 +225,14 @@ class Hub:
             with self._lock:
                 self._listener = None
                 for channel in self._channels.values():
-                    channel.confirmed.clear()
+                    channel.confirmed = False
             listener.close()
+
+    def _wake(self) -> None:
+        """Let the thread notice at once what it would notice at its next tick."""
+        with self._lock, suppress(RedisError, OSError):
+            if self._listener is not None:
+                self._listener.wake()
 
     def _take(self, notice: Subscribed | Arrived | None) -> None:
         if isinstance(notice, Subscribed):
@@ -242,7 +256,8 @@ class Hub:
             if channel is None:
                 return
             channel.generation += 1
-            channel.confirmed.set()
+            channel.confirmed = True
+            self._change.notify_all()
             behind = [member.last for member in channel.members.values() if member.last is not None]
         if not behind:
             return
@@ -258,6 +273,11 @@ class Hub:
             if channel is None:
                 channel = self._channels[subscription.stream] = _Channel()
                 self._ask_for(subscription.stream)
+            followed = self._connections.get(connection)
+            if followed is None:
+                return channel  # It has left meanwhile, and follows nothing any more.
+            if subscription.stream not in followed:
+                self._connections[connection] = (*followed, subscription.stream)
             channel.members[connection] = subscription
             return channel
 
@@ -285,9 +305,7 @@ class Hub:
 
     def _release_empty(self) -> None:
         # Only confirmed ones: a late confirmation must not be taken for that of a stream asked for again.
-        empty = [
-            stream for stream, channel in self._channels.items() if not channel.members and channel.confirmed.is_set()
-        ]
+        empty = [stream for stream, channel in self._channels.items() if not channel.members and channel.confirmed]
         if self._listener is not None and empty:
             for stream in empty:
                 del self._channels[stream]

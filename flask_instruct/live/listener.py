@@ -69,6 +69,10 @@ class Listener:
             return Arrived(stream, Position.parse(position), html.decode("utf-8", "replace"))
         return None
 
+    def wake(self) -> None:
+        """Let a poll that waits in another thread return."""
+        self._pubsub.ping()
+
     def close(self) -> None:
         """Give the connection up."""
         self._pubsub.close()

@@ -14,10 +14,13 @@ from flask import request
 from flask_sock import Sock
 
 from . import server
+from . import takeover
 from .audience import is_own_origin
 from .broadcasts import EXTENSION
+from .handshake import Handshake
 from .sockets import LockedSocket
 from .sockets import ThreadSocket
+from .takeover import Borrowed
 from .visitor import Visitor
 
 logger = logging.getLogger("flask_instruct")
@@ -71,18 +74,24 @@ def _handshake() -> Response | None:
     environ.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
     for key in _SERVER_SOCKETS:
         if key in environ:
-            environ[key] = LockedSocket(environ[key])
+            sock = environ[key]
+            environ[key] = Borrowed(sock) if takeover.is_possible(sock) else LockedSocket(sock)
     return None
 
 
 def _socket(ws: Any) -> None:
-    """Serve one page until it leaves."""
+    """Serve one page: in the loop, or until it leaves where the server's thread has to stay with its socket."""
     request.environ[_UPGRADED] = True
     live = _live()
-    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     _release_session()
+    handshake = Handshake(request.environ)
+    if isinstance(ws.sock, Borrowed):
+        held = live.loop.hold(ws.sock.take())
+        live.hub.add(held)
+        held.serve(Visitor(live.site, handshake, held))
+        return
     connection = ThreadSocket(ws, ws.sock, limit=live.config.socket_queue, ping_interval=live.config.ping_interval)
-    visitor = Visitor(app, request.environ, connection, live.hub, live.signer, live.config.token_max_age)
+    visitor = Visitor(live.site, handshake, connection)
     live.hub.add(connection)
     try:
         connection.run(visitor.receive, CHECK_INTERVAL, visitor.check)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any
 
 
@@ -23,9 +25,9 @@ class WebServer:
         return worker is not None and not worker.alive
 
     def socket_limit(self, most: int) -> int:
-        """Return how many sockets may be open where each takes a thread: a quarter of gunicorn's stay for requests."""
+        """Return how many sockets may be open: where each takes a thread, a quarter of them stays for requests."""
         worker = self._worker()
-        if worker is None:
+        if worker is None or not hasattr(worker, "tpool") or not worker.cfg.is_ssl:
             return most
         threads: int = worker.cfg.threads
         return min(most, threads - -(-threads // 4))
@@ -44,23 +46,34 @@ def unusable(environ: Mapping[str, Any]) -> str | None:
     if not environ.get("wsgi.multithread"):
         return (
             "Live pages need a server with threads, and this one answers a single request at a time: "
-            "run gunicorn with --worker-class gthread --threads 100, or Flask's server with threads."
+            "run gunicorn with --worker-class gthread --threads 16, or Flask's server with threads."
         )
     if not any(key in environ for key in ("werkzeug.socket", "gunicorn.socket")):
-        return "Live pages work on gunicorn (gthread) and Flask's own server; this one gives no access to its socket."
+        return "Live pages work on gunicorn (gthread, gevent) and Flask's own server; this one gives no access to its socket."
     return None
 
 
 def _gunicorn_worker() -> Any:
     """Find the worker object that runs this process's main thread; gunicorn hands it to no application."""
     base = sys.modules.get("gunicorn.workers.base")
-    main = threading.main_thread().ident
-    if base is None or main is None:
+    if base is None:
         return None
-    frame = sys._current_frames().get(main)
-    while frame is not None:
+    for frame in _main_frames():
         worker = frame.f_locals.get("self")
         if isinstance(worker, base.Worker):
             return worker
-        frame = frame.f_back
     return None
+
+
+def _main_frames() -> Iterator[FrameType]:
+    """Go up what the main thread is at, or under gevent the main greenlet."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    greenlets = sys.modules.get("greenlet")
+    if frame is None and greenlets is not None:
+        main = greenlets.getcurrent()
+        while main.parent is not None:
+            main = main.parent
+        frame = main.gr_frame
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

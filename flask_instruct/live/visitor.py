@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
 
 from flask import Flask
 from redis.exceptions import RedisError
@@ -21,6 +21,7 @@ from .audience import verified_stream
 from .frames import Malformed
 from .frames import Subscribe
 from .frames import Unsubscribe
+from .handshake import Handshake
 from .hub import TRY_AGAIN
 from .hub import Connection
 from .hub import Hub
@@ -36,6 +37,19 @@ POLICY = 1008
 INTERNAL = 1011
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all visitors of an app have in common.
+
+    :param max_age: seconds that a token is good for.
+    """
+
+    app: Flask
+    hub: Hub
+    signer: Signer
+    max_age: float
+
+
 class Visitor:
     """A page, its viewer and the streams it follows.
 
@@ -43,22 +57,13 @@ class Visitor:
     nothing of it, such as a database connection, is held while the socket is open.
     """
 
-    def __init__(
-        self,
-        app: Flask,
-        environ: dict[str, Any],
-        connection: Connection,
-        hub: Hub,
-        signer: Signer,
-        max_age: float,
-    ) -> None:
-        self._app = app
-        self._environ = environ
+    __slots__ = ("_connection", "_handshake", "_site", "_streams")
+
+    def __init__(self, site: Site, handshake: Handshake, connection: Connection) -> None:
+        self._site = site
+        self._handshake = handshake
         self._connection = connection
-        self._hub = hub
-        self._signer = signer
-        self._max_age = max_age
-        self._streams: set[str] = set()
+        self._streams: tuple[str, ...] = ()
 
     def receive(self, message: str | bytes) -> None:
         """Do what a message of the page asks, or close the socket with the reason for not doing it."""
@@ -77,22 +82,24 @@ class Visitor:
         if isinstance(request, Subscribe):
             self._subscribe(request)
         elif isinstance(request, Unsubscribe):
-            self._streams.discard(request.stream)
-            self._hub.unsubscribe(self._connection, request.stream)
+            self._streams = tuple(stream for stream in self._streams if stream != request.stream)
+            self._site.hub.unsubscribe(self._connection, request.stream)
         else:
             self._connection.send(frames.pong())
 
     def _subscribe(self, request: Subscribe) -> None:
         with self._context():
-            stream = verified_stream(self._signer, request.token, current_viewer(), self._max_age)
-        if stream not in self._streams and len(self._streams) >= MOST_STREAMS:
-            raise Malformed("too many streams")
-        self._streams.add(stream)
-        self._hub.subscribe(self._connection, stream, request.since)
+            stream = verified_stream(self._site.signer, request.token, current_viewer(), self._site.max_age)
+        if stream not in self._streams:
+            if len(self._streams) >= MOST_STREAMS:
+                raise Malformed("too many streams")
+            self._streams = (*self._streams, stream)
+        self._site.hub.subscribe(self._connection, stream, request.since)
 
     @contextmanager
     def _context(self) -> Iterator[None]:
-        with self._app.app_context(), self._app.request_context(dict(self._environ)):
+        app = self._site.app
+        with app.app_context(), app.request_context(self._handshake.environ()):
             self._let_the_app_look()
             yield
 
@@ -101,9 +108,9 @@ class Visitor:
 
         :raises Refused: when one of them answers the request itself, as a sign-in guard does.
         """
-        for function in self._app.before_request_funcs.get(None, ()):
+        for function in self._site.app.before_request_funcs.get(None, ()):
             try:
-                answer = self._app.ensure_sync(function)()
+                answer = self._site.app.ensure_sync(function)()
             except HTTPException as error:
                 raise Refused(UNKNOWN, f"the app answered {error.code}") from error
             if answer is not None:

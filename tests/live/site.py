@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from typing import Any
 
 from flask import Flask
 from flask import Response
+from flask import jsonify
 from flask import make_response
 from flask import render_template_string
 from flask import request
@@ -100,6 +103,7 @@ def make_site(redis_url: str, key_prefix: str, **settings: Any) -> Flask:
     app.secret_key = "a secret of the tests"
     redis = connect(redis_url)
     live = init_live(app, Config(key_prefix=key_prefix, **settings), lambda: redis)
+    begun = threading.Event()
     board = app.extensions["board"] = Board(redis, live, key_prefix)
 
     @app.get("/")
@@ -107,6 +111,17 @@ def make_site(redis_url: str, key_prefix: str, **settings: Any) -> Flask:
         response = make_response(render_template_string(PAGE, board=board.read()))
         response.headers["Content-Security-Policy"] = POLICY
         return response
+
+    @app.get("/slow")
+    def slow() -> str:
+        """Answer when there has been time to end the server; ``/slow/begun`` tells that it is at it."""
+        begun.set()
+        time.sleep(1)
+        return "done"
+
+    @app.get("/slow/begun")
+    def slow_begun() -> Response:
+        return jsonify(begun.is_set())
 
     @app.post("/say/<verb>/<word>")
     def change(verb: str, word: str) -> str:

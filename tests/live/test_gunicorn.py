@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from werkzeug.serving import make_ssl_devcert
 
 from flask_instruct.connections import connect
+from flask_instruct.live.loop import HELPERS
 from tests.support import Process
 from tests.support import wait_for
 
@@ -39,7 +43,8 @@ def gunicorn(start: Callable[..., Process], free_port: int, redis_url: str, key_
         command += ["--no-control-socket", *options, "tests.live.site:from_environment()"]
         env = {"SITE_REDIS_URL": redis_url, "SITE_KEY_PREFIX": key_prefix, "SITE_SETTINGS": json.dumps(settings)}
         process = start(command, env=env, cwd=ROOT)
-        address = f"http://127.0.0.1:{free_port}"
+        scheme, host = ("https", "localhost") if "--certfile" in options else ("http", "127.0.0.1")
+        address = f"{scheme}://{host}:{free_port}"
 
         def answers() -> bool:
             try:
@@ -73,6 +78,15 @@ def follow(redis_url: str, key_prefix: str) -> Iterator[Callable[..., Client]]:
     for page in pages:
         page.leave()
     live_of(app).bus.redis.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Make a certificate of localhost, which this process trusts; gives its file and its key's."""
+    cert, key = make_ssl_devcert(str(tmp_path / "site"), host="localhost")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", cert)
+    monkeypatch.setenv("SSL_CERT_FILE", cert)
+    return cert, key
 
 
 def add(address: str, word: str) -> None:
@@ -124,20 +138,109 @@ def eventually(follow: Callable[..., Client], address: str) -> Client:
     return pages[0]
 
 
-def test_case_29_open_pages_leave_threads_for_requests(gunicorn: Gunicorn, follow: Callable[..., Client]) -> None:
-    _, address = gunicorn("--worker-class", "gthread", "--threads", "4")
+def worker_of(process: Process) -> int:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 1
+    return int(children[0])
+
+
+def count(pid: int, what: str) -> int:
+    return len(os.listdir(f"/proc/{pid}/{what}"))
+
+
+def test_case_29_open_pages_take_no_thread_and_no_request_waits_for_them(
+    gunicorn: Gunicorn, follow: Callable[..., Client]
+) -> None:
+    process, address = gunicorn("--worker-class", "gthread", "--threads", "2")
+    with follow(address):
+        pass
+    worker = worker_of(process)
+    threads = count(worker, "task")
+    pages = [follow(address) for _ in range(30)]
+    add(address, "a")
+    for page in pages:
+        assert "item_a" in page.receive()["html"]
+    assert count(worker, "task") <= threads + HELPERS
+    for page in pages:
+        page.leave()
+
+
+def test_descriptors_threads_and_pages_are_given_back(gunicorn: Gunicorn, follow: Callable[..., Client]) -> None:
+    process, address = gunicorn("--worker-class", "gthread", "--threads", "4")
+    for _ in range(2 * HELPERS):
+        with follow(address):
+            pass
+    worker = worker_of(process)
+    files, threads = count(worker, "fd"), count(worker, "task")
+    for number in range(150):
+        page = follow(address)
+        if number % 3 == 0:
+            page.leave()
+        elif number % 3 == 1:
+            page.sock.close()
+        else:
+            page.sock.sendall(b"\xff" * 20)
+            page.closed()
+            page.sock.close()
+    wait_for(lambda: count(worker, "fd") <= files, message="the descriptors to be closed")
+    assert count(worker, "task") <= threads
+
+
+def test_a_server_that_ends_waits_for_the_request_in_hand_and_for_no_page(
+    gunicorn: Gunicorn, follow: Callable[..., Client]
+) -> None:
+    """A socket that was taken over counts neither as a request in hand nor, twice, as one that has ended."""
+    process, address = gunicorn("--worker-class", "gthread", "--threads", "4")
+    pages = [follow(address) for _ in range(5)]
+    with ThreadPoolExecutor(1) as other:
+        slow = other.submit(requests.get, f"{address}/slow", timeout=20)
+        wait_for(lambda: requests.get(f"{address}/slow/begun", timeout=5).json())
+        process.signal(signal.SIGTERM)
+        assert [page.closed() for page in pages] == [1012] * 5
+        assert slow.result().text == "done"
+    process.wait(timeout=8)
+
+
+def test_a_page_finds_its_way_through_workers_that_are_replaced(
+    gunicorn: Gunicorn, follow: Callable[..., Client]
+) -> None:
+    _, address = gunicorn("--worker-class", "gthread", "--threads", "4", "--max-requests", "5")
+    for _ in range(2):
+        with eventually(follow, address) as page:
+            add(address, "a")
+            assert "item_a" in page.receive()["html"]
+            for _ in range(6):
+                requests.get(address, timeout=20)
+            assert page.closed() == 1012
+
+
+def test_under_gevent_a_page_takes_a_greenlet(gunicorn: Gunicorn, follow: Callable[..., Client]) -> None:
+    process, address = gunicorn("--worker-class", "gevent")
+    pages = [follow(address) for _ in range(20)]
+    add(address, "a")
+    for page in pages:
+        assert "item_a" in page.receive()["html"]
+    for page in pages[:10]:
+        page.leave()
+    add(address, "b")
+    assert "item_b" in pages[-1].receive()["html"]
+    process.signal(signal.SIGTERM)
+    assert pages[-1].closed() == 1012
+    process.wait(timeout=8)
+    assert "Traceback" not in process.output
+
+
+def test_behind_tls_of_pythons_own_a_page_keeps_its_thread(
+    gunicorn: Gunicorn, follow: Callable[..., Client], certificate: tuple[str, str]
+) -> None:
+    cert, key = certificate
+    _, address = gunicorn("--worker-class", "gthread", "--threads", "4", "--certfile", cert, "--keyfile", key)
     pages = [follow(address) for _ in range(3)]
     with Client(address) as fourth:
         assert fourth.closed() == 1013
-    for word in "abcdef":
-        add(address, word)
+    add(address, "a")
     for page in pages:
         assert "item_a" in page.receive()["html"]
-        page.leave()
-    # The threads have returned to the pool.
-    for _ in range(12):
-        with eventually(follow, address):
-            pass
 
 
 def test_nothing_is_logged_when_tabs_close(gunicorn: Gunicorn, follow: Callable[..., Client]) -> None:

@@ -247,7 +247,7 @@ def test_a_full_house_sends_pages_away_for_a_while(make_hub: MakeHub, caplog: py
     first, second = join(hub), Noting()
     assert not hub.add(second)
     assert second.codes == [1013]
-    assert "give gunicorn more --threads" in caplog.text
+    assert "raise INSTRUCT_MAX_SOCKETS" in caplog.text
     hub.remove(first)
     assert hub.add(second)
     hub.remove(second)

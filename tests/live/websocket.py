@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ from wsproto import ConnectionType
 from wsproto import WSConnection
 from wsproto.events import AcceptConnection
 from wsproto.events import CloseConnection
+from wsproto.events import Event
 from wsproto.events import Ping
 from wsproto.events import RejectConnection
 from wsproto.events import RejectData
@@ -61,6 +64,8 @@ class Client:
         self._text = ""
         self._wire = WSConnection(ConnectionType.CLIENT)
         self.sock = socket.create_connection((url.hostname, url.port), timeout=timeout)
+        if url.scheme == "https":
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=url.hostname)
         try:
             extra = [(name.encode(), value.encode()) for name, value in sent.items()]
             request = Request(host=url.netloc, target=path, extra_headers=extra)
@@ -118,8 +123,10 @@ class Client:
     def _accept(self) -> AcceptConnection:
         while True:
             self._wire.receive_data(self._recv() or None)
-            for event in self._wire.events():
+            events = self._wire.events()
+            for event in events:
                 if isinstance(event, AcceptConnection):
+                    self._take(events)  # What came with it.
                     return event
                 if isinstance(event, RejectConnection | RejectData):
                     raise Rejected(getattr(event, "status_code", 0))
@@ -130,7 +137,10 @@ class Client:
             self._messages.append(Closed(1006))
             return
         self._wire.receive_data(data)
-        for event in self._wire.events():
+        self._take(self._wire.events())
+
+    def _take(self, events: Iterable[Event]) -> None:
+        for event in events:
             if isinstance(event, Ping) and self._answer_pings:
                 self.sock.sendall(self._wire.send(event.response()))
             elif isinstance(event, CloseConnection):
