@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -104,5 +103,4 @@ def make_redis() -> Iterator[Callable[..., RedisProcess]]:
 
     yield make
     for redis in made:
-        redis.stop()
-        shutil.rmtree(redis.folder, ignore_errors=True)
+        redis.remove()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -42,6 +43,11 @@ class RedisProcess:
     def resume(self) -> None:
         assert self._process is not None
         self._process.signal(signal.SIGCONT)
+
+    def remove(self) -> None:
+        """Stop it, and remove its folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def stop(self) -> None:
         if self._process is not None:
