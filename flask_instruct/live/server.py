@@ -49,7 +49,7 @@ def unusable(environ: Mapping[str, Any]) -> str | None:
             "run gunicorn with --worker-class gthread --threads 16, or Flask's server with threads."
         )
     if not any(key in environ for key in ("werkzeug.socket", "gunicorn.socket")):
-        return "Live pages work on gunicorn (gthread, gevent) and Flask's own server; this one gives no access to its socket."
+        return "Live pages work on gunicorn (gthread, gevent) and Flask's own server; this one lends no socket."
     return None
 
 
