@@ -90,7 +90,7 @@ def say(address: str, verb: str, word: str) -> None:
 def test_case_35_a_quiet_page_stays_open_behind_the_documented_lines(
     gunicorn: Gunicorn, nginx: Callable[..., str], follow: Callable[..., Client]
 ) -> None:
-    """nginx gives a line up on which nothing came for its read timeout; our pings come sooner. Here ten times as fast."""
+    """nginx gives a line up on which nothing came for its read timeout; our pings come sooner. Tenfold speed."""
     _, upstream = gunicorn(*GTHREAD, ping_interval=2.5)
     address = nginx(upstream, documented().replace("proxy_read_timeout 60s", "proxy_read_timeout 6s"))
     page = follow(address)
