@@ -122,7 +122,7 @@ def test_text_for_a_finished_or_absent_element_is_ignored(page: Page) -> None:
     assert render(page, fragment, body="") is True
 
 
-def test_t14_what_a_model_writes_is_never_run(page: Page) -> None:
+def test_t14_case_39_what_a_model_writes_is_never_run(page: Page) -> None:
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.on("dialog", lambda dialog: requests.append(dialog.message))
