@@ -80,6 +80,7 @@ def instruct_scripts(nonce: str | None = None) -> Markup:
         "data-instruct-socket": urlsplit(url_for("instruct_live.socket")).path,
         "data-instruct-events": urlsplit(url_for("instruct_live.events")).path,
         "data-instruct-ping": _live().config.ping_interval,
+        **({"data-instruct-scripts": ""} if _live().config.allow_scripts else {}),
         **{f"data-instruct-text-{name}": _translated(text) for name, text in _TEXTS.items()},
     }
     nonce = nonce or g.get("csp_nonce") or getattr(request, "csp_nonce", None)
