@@ -11,10 +11,10 @@ RUN := $(VENV)/bin/python -m
 help:
 	@echo "make demo   start the example app: http://127.0.0.1:$(PORT) (PORT= for another)"
 	@echo "make test   install what the tests need, then run them all (ARGS= for pytest's arguments)"
-	@echo "make chaos  the storms that are too long for make test: workers that die at every point, in every way"
+	@echo "make chaos  what is too long for make test: every fault at every point of a run, storms (writes docs/reliability.md)"
 	@echo "make check  style, types and documentation"
 	@echo "make docs   build the documentation into docs/_build/html"
-	@echo "make bench  measure what a streamed delta and a turn cost, beside other libraries (ARGS=--check)"
+	@echo "make bench  measure deltas, turns, workers and the ledger, beside other libraries (ARGS=--check)"
 	@echo "make clean  remove everything that these made, but the data of the example app"
 
 demo:
@@ -29,7 +29,9 @@ test:
 chaos:
 	@PYTHON="$(PYTHON)" tools/install.sh dev
 	@tools/system-packages.sh
-	@exec $(RUN) pytest -m chaos $(ARGS)
+	@rm -f test-artifacts/crash-matrix.jsonl test-artifacts/chaos-remarks.jsonl
+	@$(RUN) pytest -o faulthandler_timeout=1200 -m "chaos or matrix" $(ARGS); status=$$?; \
+		$(RUN) tests.runs.results docs/reliability.md && exit $$status
 
 check: docs
 	$(RUN) ruff check .
@@ -43,9 +45,9 @@ docs:
 
 bench:
 	@PYTHON="$(PYTHON)" tools/install.sh dev
-	@$(RUN) pip show --quiet llm openai-agents pydantic-ai-slim 2>/dev/null || \
+	@$(RUN) pip show --quiet flask-rq llm openai-agents pydantic-ai-slim 2>/dev/null || \
 		$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
-	@exec $(RUN) benchmarks wire $(ARGS)
+	@$(RUN) benchmarks wire $(ARGS); wire=$$?; $(RUN) benchmarks jobs $(ARGS) && exit $$wire
 
 clean:
 	rm -rf $(VENV) docs/_build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis test-artifacts

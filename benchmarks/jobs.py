@@ -43,6 +43,8 @@ from .workers import is_installed
 from .workers import start_run
 from .workload import Task
 
+REST = 0.3
+"""Seconds between two jobs: a worker that makes ready for its next one must not be felt in another's time."""
 START = 1.5
 """Most that our start may take, as a multiple of a bare RQ worker's that forks."""
 LEDGER = 0.005
@@ -111,6 +113,7 @@ def starts(sizes: Sizes) -> Table:
         for number in range(sizes.repeats + 1):
             for worker in workers if number % 2 else reversed(workers):
                 worker.wait_until_idle()
+                time.sleep(REST)
                 start = time.perf_counter()
                 worker.enqueue()
                 calls[worker.name].append(time.perf_counter() - start)
@@ -139,7 +142,7 @@ def _starts(times: dict[str, list[float]], calls: list[float]) -> Table:
 
 def ledger(sizes: Sizes) -> Table:
     """Measure the processor time of a turn with the ledger and without it, over one mock model."""
-    with serving() as address, Site.opened(f"{address}/v1") as site, _quiet():
+    with serving() as address, Site.opened(f"{address}/v1") as site, _quiet(), _frozen():
         ways: dict[str, Callable[[int], float]] = {"with": _recorded, "without": partial(_unrecorded, site)}
         costs: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(sizes.talks + 1):
@@ -167,6 +170,17 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+@contextmanager
+def _frozen() -> Iterator[None]:
+    """Keep what is loaded from the garbage collector, as a worker does before it forks."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _recorded(turns: int) -> float:
@@ -240,7 +254,7 @@ def head(sizes: Sizes) -> Iterator[str]:
     yield f"{sizes.repeats} jobs of each worker in turn, {sizes.talks} pairs of talks of {sizes.turns} turns; medians."
     for kind in OTHERS:
         if not is_installed(kind):
-            yield f"Left out: {kind.name} is not installed: pip install Flask-RQ"
+            yield f"Left out: {kind.name} is not installed: pip install -e '.[bench]'"
     if not is_known():
         yield "Left out: memory, which is read from /proc/…/smaps_rollup of Linux"
     yield ""

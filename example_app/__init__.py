@@ -33,6 +33,9 @@ __all__ = ["create_app"]
 def create_app(config: Mapping[str, Any] | None = None) -> Flask:
     """Make the app. Its database is ``DATABASE_URL``, else a SQLite file in the instance folder.
 
+    Mail goes to ``STUDIO_SMTP`` (``host:port``), else as files into ``STUDIO_MAIL_FOLDER``, which is the folder
+    ``mail`` of the instance folder where it is not set.
+
     :param config: goes over the environment; ``STUDIO_SEED = False`` leaves an empty database empty.
     """
     app = Flask(__name__, template_folder="../templates")
@@ -40,6 +43,8 @@ def create_app(config: Mapping[str, Any] | None = None) -> Flask:
         SECRET_KEY=os.environ.get("SECRET_KEY"),
         SQLALCHEMY_DATABASE_URI=os.environ.get("DATABASE_URL"),
         STUDIO_SEED=True,
+        STUDIO_SMTP=os.environ.get("STUDIO_SMTP"),
+        STUDIO_MAIL_FOLDER=os.environ.get("STUDIO_MAIL_FOLDER"),
         SESSION_COOKIE_NAME="studio",
         SESSION_COOKIE_SAMESITE="Lax",
         MAX_CONTENT_LENGTH=1_000_000,
@@ -69,7 +74,8 @@ def _complete(app: Flask) -> None:
         Path(app.instance_path).mkdir(parents=True, exist_ok=True)
     if not app.config["SECRET_KEY"]:
         app.config["SECRET_KEY"] = _own_secret(Path(app.instance_path) / "secret_key")
-    url = normal_url(url) if url else f"sqlite:///{Path(app.instance_path) / 'studio.db'}"
+    app.config["STUDIO_FILE"] = None if url else Path(app.instance_path) / "studio.db"
+    url = normal_url(url) if url else f"sqlite:///{app.config['STUDIO_FILE']}"
     app.config["SQLALCHEMY_DATABASE_URI"] = url
     app.config.setdefault("SQLALCHEMY_ENGINE_OPTIONS", engine_options(url))
 

@@ -23,8 +23,11 @@ from .models import User
 
 blueprint = Blueprint("auth", __name__)
 
-OPEN_ENDPOINTS = frozenset({"auth.login", "auth.enter", "pages.about", "static", "instruct_live.socket"})
-"""The socket asks for itself who listens, and closes with a code that tells the page not to come back."""
+OPEN_ENDPOINTS = frozenset(
+    {"auth.login", "auth.enter", "pages.about", "static", "instruct_live.socket", "instruct_health.health"}
+)
+"""The socket asks for itself who listens, and closes with a code that tells the page not to come back. A probe has no
+cookie, and learns nothing but whether this process works."""
 
 
 def init_app(app: Flask) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from datetime import date
 
+from sqlalchemy import select
 from sqlalchemy.orm import object_session
 
 from .database import now
@@ -19,12 +20,15 @@ from .models import Comment
 from .models import Criterion
 from .models import Editor
 from .models import Level
+from .models import Mail
+from .models import Student
 
 MAX_CRITERIA = 12
 MIN_LEVELS = 2
 MAX_LEVELS = 6
 MAX_INSTRUCTIONS = 20_000
 MAX_COMMENT = 4_000
+MAX_MAIL = 8_000
 
 
 class EditError(ValueError):
@@ -174,6 +178,25 @@ def resolve(comment: Comment, by: Editor, *, resolved: bool = True) -> None:
     thread = comment.reply_to or comment
     thread.resolved = resolved
     _touch(thread.assessment, by)
+
+
+def write_mail(assessment: Assessment, subject: str, text: str, by: Editor) -> Mail:
+    """Write a mail to the students of the course; it has its id at once, and is not sent.
+
+    :raises EditError: when it breaks a rule, or there is nobody to write to.
+    """
+    session = object_session(assessment)
+    assert session is not None
+    query = select(Student.email).where(Student.course == assessment.course).order_by(Student.email)
+    recipients = list(session.scalars(query))
+    if not recipients:
+        raise EditError(f"Nobody is enrolled in {assessment.course}, so there is nobody to write to.")
+    mail = Mail(subject=_line(subject, "subject", 120), body=_text(text, "mail", MAX_MAIL), recipients=recipients)
+    mail.run_id = by.run_id
+    assessment.mails.append(mail)
+    _touch(assessment, by)
+    _flush(assessment)
+    return mail
 
 
 def problems(assessment: Assessment) -> list[str]:

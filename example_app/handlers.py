@@ -11,17 +11,22 @@ from pydantic import BaseModel
 from pydantic import Field
 
 from flask_instruct import AiResponseHandler
+from flask_instruct import Tool
 from flask_instruct import ToolError
 from flask_instruct import ai_tool
 from flask_instruct.live.turbo_stream import dom_id
 
 from . import editing
+from . import post
+from .database import db
 from .database import now
 from .models import AI_NAME
 from .models import Assessment
 from .models import Comment
 from .models import Criterion
 from .models import Editor
+from .models import Mail
+from .models import User
 from .readability import report
 
 Weight = Annotated[int, Field(ge=0, le=100, description="Percent of the whole mark.")]
@@ -81,6 +86,9 @@ class AssessmentPage(AiResponseHandler, record=Assessment):
             comment=thread,
         )
         self._show_card()
+
+    def show_mail(self) -> None:
+        self._show("mail", "assessments/_mail.html")
 
     def _show(self, part: str, template: str) -> None:
         self.broadcast_replace(part, template=template, method="morph", assessment=self.record)
@@ -265,6 +273,34 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         editing.resolve(thread, self._editor)
         self.show_state(thread)
         return f"Thread {thread.id} is marked as settled."
+
+    @ai_tool
+    def email_students(self, subject: str, text: str) -> str:
+        """E-mail everybody who takes the course. A mail cannot be taken back, so do it only when you were asked to.
+
+        :param subject: One line, at most 120 characters.
+        :param text: The mail as plain text, with a greeting.
+        """
+        with _told_to_the_model():
+            mail = editing.write_mail(self.record, subject, text, self._editor)
+        self.after_commit(self.send_mail, mail.id)
+        self.show_mail()
+        return f"The mail “{mail.subject}” to {len(mail.recipients)} students is written, and goes out now."
+
+    def send_mail(self, mail_id: int) -> None:
+        """Hand a mail over for delivery: once the tool's edits are committed, and once at most."""
+        assert self.call is not None
+        mail = db.session.get_one(Mail, mail_id)
+        post.deliver(mail, self.call.idempotency_key)
+        mail.sent_at = now()
+        self.show_mail()
+
+    def authorize_tool(self, tool: type[Tool], arguments: dict[str, Any], actor: Any) -> bool:
+        """Let only a lead write to students: whoever can comment can put words into the AI's mouth."""
+        if tool.identifier != "email_students":
+            return True
+        person = db.session.get(User, int(actor)) if str(actor or "").isdecimal() else None
+        return person is not None and person.role == "lead"
 
     @property
     def _editor(self) -> Editor:

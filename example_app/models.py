@@ -1,4 +1,4 @@
-"""What the studio knows: people, assessments, their rubric (criteria and levels) and the comments on them."""
+"""What the studio knows: people, students, assessments, their rubric, the comments on them and the mail about them."""
 
 from __future__ import annotations
 
@@ -68,6 +68,9 @@ class Assessment(db.Model):  # type: ignore[name-defined,misc]
     comments: Mapped[list[Comment]] = relationship(
         back_populates="assessment", order_by="Comment.id", cascade="all, delete-orphan"
     )
+    mails: Mapped[list[Mail]] = relationship(
+        back_populates="assessment", order_by="Mail.id", cascade="all, delete-orphan"
+    )
 
     @property
     def total(self) -> int:
@@ -98,6 +101,31 @@ class Assessment(db.Model):  # type: ignore[name-defined,misc]
 
     def comment(self, key: int) -> Comment | None:
         return next((comment for comment in self.comments if comment.id == key), None)
+
+
+class Student(db.Model):  # type: ignore[name-defined,misc]
+    """Somebody who takes a course, and who gets the mail about its assessments."""
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    course: Mapped[str] = mapped_column(sa.String(120), index=True)
+    name: Mapped[str] = mapped_column(sa.String(80))
+    email: Mapped[str] = mapped_column(sa.String(200), unique=True)
+
+
+class Mail(db.Model):  # type: ignore[name-defined,misc]
+    """A mail to the students of an assessment's course; ``sent_at`` is set once it was handed over for delivery."""
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    assessment_id: Mapped[int] = mapped_column(sa.ForeignKey("assessment.id"), index=True)
+    subject: Mapped[str] = mapped_column(sa.String(120))
+    body: Mapped[str] = mapped_column(sa.Text)
+    recipients: Mapped[list[str]] = mapped_column(sa.JSON)
+    """Addresses, as they were when it was written."""
+    run_id: Mapped[str | None] = mapped_column(sa.String(36))
+    written_at: Mapped[datetime] = mapped_column(default=now)
+    sent_at: Mapped[datetime | None]
+
+    assessment: Mapped[Assessment] = relationship(back_populates="mails")
 
 
 class Criterion(db.Model):  # type: ignore[name-defined,misc]

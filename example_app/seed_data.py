@@ -10,6 +10,14 @@ PEOPLE: list[dict[str, str]] = [
 ]
 LEAD, AUTHOR = (person["name"] for person in PEOPLE)
 
+ENROLLED: dict[str, list[str]] = {
+    "BIO 110 · Cell biology": ["Amara Diallo", "Jonas Weber", "Priya Nair", "Sofia Marques", "Tomasz Zielinski"],
+    "GEO 204 · Environmental governance": ["Elif Kaya", "Noah Fraser", "Yuki Tanaka"],
+    "MAT 230 · Analysis II": ["Lena Hoffmann", "Rafael Costa"],
+    "CSC 315 · Software practice": ["Aisha Rahman", "Ben Carter", "Chidi Eze", "Hanna Virtanen"],
+}
+"""Students by course. In one course nobody is enrolled so far."""
+
 _FOUR = ("Excellent", "Good", "Developing", "Not yet")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
 from flask import Flask
+from flask import current_app
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import IntegrityError
@@ -16,8 +19,11 @@ from . import editing
 from .database import db
 from .database import now
 from .models import Assessment
+from .models import Student
 from .models import User
+from .outgrown import fitting
 from .seed_data import ASSESSMENTS
+from .seed_data import ENROLLED
 from .seed_data import PEOPLE
 
 TRIES = 5
@@ -33,9 +39,11 @@ def init_app(app: Flask) -> None:
 
 def prepare(*, seed: bool) -> bool:
     """Make missing tables, and seed a database without people. Return whether it was seeded here."""
+    own: Path | None = current_app.config["STUDIO_FILE"]
     try:
-        _create_tables()
-        return seed and _seed()
+        with fitting(own, db.engine, db.metadata) if own else nullcontext():
+            _create_tables()
+            return seed and _seed()
     finally:
         # The worker forks from here: no child may inherit an open connection.
         db.engine.dispose()
@@ -63,6 +71,7 @@ def _seed() -> bool:
         db.session.flush()
         for order, entry in enumerate(ASSESSMENTS):
             _add(entry, people, order)
+        _enrol()
         db.session.commit()
     except IntegrityError:
         # Names are unique: another process was faster with the same people.
@@ -71,6 +80,14 @@ def _seed() -> bool:
     finally:
         db.session.remove()
     return True
+
+
+def _enrol() -> None:
+    for course, names in ENROLLED.items():
+        for name in names:
+            # No mail ever reaches a name under .example (RFC 2606).
+            email = f"{name.lower().replace(' ', '.')}@students.example"
+            db.session.add(Student(course=course, name=name, email=email))
 
 
 def _add(entry: dict[str, Any], people: dict[str, User], order: int) -> None:

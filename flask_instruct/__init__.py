@@ -13,6 +13,7 @@ from .errors import OutputError
 from .errors import ProviderError
 from .errors import RecordGone
 from .errors import ToolError
+from .errors import Uncertain
 from .extension import Instruct
 from .extension import generate_for
 from .handlers import AiResponseHandler
@@ -43,6 +44,7 @@ __all__ = [
     "RecordGone",
     "Tool",
     "ToolError",
+    "Uncertain",
     "ai_tool",
     "ai_tools_from",
     "dom_id",

@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from .errors import ConfigurationError
 from .operations import COMMANDS
+from .playback import COMMANDS as PLAYBACK
 from .runs.models import Ledger
 
 instruct = AppGroup("instruct", help="Run what AI edits need, look after runs, and examine the site.")
@@ -87,7 +88,7 @@ def tools(script: ScriptInfo, handlers: tuple[str, ...], explain: bool, as_json:
         click.echo(line)
 
 
-for command in COMMANDS:
+for command in (*COMMANDS, *PLAYBACK):
     instruct.add_command(command)
 
 

@@ -22,6 +22,7 @@ from .calls import ToolOutcome
 from .calls import failure
 from .calls import under_limit
 from .errors import InstructError
+from .errors import Uncertain
 from .results import cut
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def fulfil(handler: AiResponseHandler, context: ToolContext, kept: Promise) -> T
 def fate_of(kept: Promise, outcome: ToolOutcome) -> Fate:
     """Tell from the outcome whether it happened.
 
-    What raises has failed. What was stopped at its limit was in the middle of something, so that nobody can tell.
+    What raises has failed, unless it says itself that it cannot tell. What was stopped at its limit was in the middle
+    of something, so that nobody can tell either.
     """
     if not outcome.error:
         return Fate("done")
@@ -120,6 +122,8 @@ def fate_of(kept: Promise, outcome: ToolOutcome) -> Fate:
     if outcome.kind == "timeout":
         why = f"it did not finish within {kept.timeout:g} seconds and was stopped"
         return Fate("unknown", why, error_class)
+    if isinstance(outcome.exception, Uncertain):
+        return Fate("unknown", cut(outcome.content.rstrip(".!? "), LONGEST_REASON), error_class)
     begun = f"{kept.method} failed"
     why = outcome.content.removeprefix(f"{begun} because of ").removeprefix(f"{begun}: ")
     return Fate("failed", cut(why, LONGEST_REASON), error_class)

@@ -49,6 +49,14 @@ class ToolError(InstructError):
     """
 
 
+class Uncertain(ToolError):
+    """Raise from what runs after the commit when nobody can tell whether it has happened, and say why in a few words.
+
+    A server that hangs up in the middle of taking a mail may have it. The effect is then ``unknown``, for a person to
+    decide about, and not ``failed``.
+    """
+
+
 class ToolTimeout(BaseException):
     """Raised inside a tool that passed its timeout.
 

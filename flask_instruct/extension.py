@@ -37,6 +37,7 @@ from .messages import Effort
 from .panel import init_panel
 from .prompt import Message
 from .prompt import gen
+from .runs import logs
 from .runs import models
 from .runs.notices import announce
 from .runs.queue import ring
@@ -117,6 +118,7 @@ class Instruct:
         state.live = init_live(app, state.config, lambda: state.redis)
         init_panel(app, state)
         init_health(app, state)
+        logs.install()
 
     # -- the app's own rules ---------------------------------------------------------------------------------------
 

@@ -312,6 +312,11 @@ def _specification(tool: type[Tool]) -> JsonObject:
     return {"type": "function", "function": function}
 
 
+def record_classes() -> tuple[type, ...]:
+    """Return the mapped classes that the registered handlers are for, each once."""
+    return tuple(dict.fromkeys(model for cls in _registry.values() if (model := _mapped(cls)) is not None))
+
+
 def _mapped(cls: type[AiResponseHandler]) -> type | None:
     """Return the mapped class that the handler is for, which may be the handler's own; ``None`` for a plain one."""
     return cls._instruct_model or (cls if hasattr(cls, "__mapper__") else None)

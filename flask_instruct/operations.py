@@ -242,7 +242,12 @@ def _cells(run: dict[str, Any]) -> tuple[str, ...]:
     tokens = None if run["input_tokens"] is None else f"{run['input_tokens']}+{run['output_tokens'] or 0}"
     cost = None if run["cost"] is None else f"${run['cost']:.4f}"
     named = (run["handler_name"], run["actor"], run["model"], tokens, cost)
-    return (run["id"], run["status"], write_age(run["age"]), *(_said(cell or "-") for cell in named))
+    return (run["id"], _status(run), write_age(run["age"]), *(_said(cell or "-") for cell in named))
+
+
+def _status(run: dict[str, Any]) -> str:
+    """A run that its worker has left says so, or it would look like one at work."""
+    return f"{run['status']}, interrupted" if run["interrupted"] else str(run["status"])
 
 
 def _lines_of_run(run: dict[str, Any]) -> Iterator[str]:
@@ -250,7 +255,8 @@ def _lines_of_run(run: dict[str, Any]) -> Iterator[str]:
     lists = ("messages", "calls", "effects", "model_calls")
     parts = (*lists, "spending", "broadcasts")
     own = {name: value for name, value in run.items() if name not in parts and value is not None}
-    own["age"] = write_age(own["age"])
+    own |= {"age": write_age(own["age"]), "status": _status(run)}
+    del own["interrupted"]
     width = max(map(len, own))
     yield from (f"{name:<{width}}  {_said(value)}" for name, value in own.items())
     for name in lists:

@@ -5,11 +5,13 @@ The list comes with the package: nothing is fetched. It is loaded on first use, 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN
 from decimal import Context
 from decimal import Decimal
 from decimal import localcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from .adapters.profiles import ALIASES
@@ -77,6 +79,15 @@ def cost(
     return price.total_price if _covers(price, usage) else None
 
 
+def load_prices() -> None:
+    """Load the list now, where the package is installed; so does a worker before it forks."""
+    with suppress(ImportError):
+        from genai_prices.data_snapshot import get_snapshot
+
+        get_snapshot()
+
+
+@lru_cache(maxsize=256)
 def _seller(provider: str, base_url: str | None) -> str | None:
     from genai_prices.data_snapshot import get_snapshot
 

@@ -39,6 +39,11 @@ def beyond_ascii() -> list[Any]:
     return [one for one in streamed() if one.marks or not exchange(*one.values)["body"].isascii()]
 
 
+def answered(*providers: str) -> list[Any]:
+    """Return the same for each answer that is none of HTTP's errors, streamed or not."""
+    return _chosen(providers, lambda answer: answer["status"] == 200)
+
+
 def whole(*providers: str) -> list[Any]:
     """Return the same for each answer that came whole, as JSON, and well."""
     return _chosen(providers, lambda answer: not answer["stream"] and answer["status"] == 200)
@@ -74,6 +79,11 @@ def expected(name: str, place: int) -> dict[str, Any]:
     """Return what the answer means."""
     found: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text())[name][place]
     return found
+
+
+def exists(name: str, place: int) -> bool:
+    """Tell whether a recording has so many answers."""
+    return place < len(json.loads((FOLDER / "expected.json").read_text())[name])
 
 
 def arguments_of(answer: dict[str, Any]) -> list[tuple[str, str, Any]]:

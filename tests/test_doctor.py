@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from flask_instruct.cli import instruct
 from flask_instruct.doctor import CHECKS
 from flask_instruct.doctor import Check
 from flask_instruct.doctor import Finding
+from flask_instruct.doctor import database
 from flask_instruct.doctor import examine
 from flask_instruct.doctor import redis_server
 from flask_instruct.doctor import work
@@ -267,6 +269,24 @@ def test_a_database_that_is_away_is_one_finding(site: Site, free_port: int) -> N
     assert [(each.check, each.level) for each in found] == [("database", "error")]
     assert f"postgresql+psycopg://ada:***@127.0.0.1:{free_port}/app does not answer" in found[0].sentence
     assert not site.found("runs")
+
+
+def test_a_database_that_hangs_is_given_up_and_what_needs_it_is_left_out(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "IN_TIME", 0.3)
+    site.open()
+    db.session.remove()
+    db.engine.dispose()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        db.engines[None] = sa.create_engine(f"postgresql+psycopg://ada:sesame@{place}/app")
+        begin = time.monotonic()
+        found = [finding for finding in examine(lambda: site.app) if finding.check.startswith(("database", "runs"))]
+        assert time.monotonic() - begin < 4
+    assert [(each.check, each.level) for each in found] == [("database", "error")]
+    assert found[0].sentence == f"The database postgresql+psycopg://ada:***@{place}/app did not answer within 0.3 s."
+    assert "firewall" in found[0].fix
 
 
 def test_missing_tables_and_columns_are_named(site: Site, database_url: str) -> None:

@@ -90,6 +90,19 @@ def test_runs_are_chosen_by_status_actor_handler_and_number(
     assert {run["status"] for run in said(command("runs", "--json", *arguments))} == wanted
 
 
+def test_a_run_that_its_worker_has_left_is_told_from_one_at_work(command: Command) -> None:
+    """A run whose workers are all dead does not look like one that runs (rq/rq#756)."""
+    left = a_run("running", lease_until=now() - timedelta(minutes=1)).id
+    at_work = a_run("running", lease_until=now() + timedelta(minutes=1)).id
+    assert {run["id"]: run["interrupted"] for run in said(command("runs", "--json"))} == {left: True, at_work: False}
+    listed = dict(line.split(maxsplit=1) for line in command("runs").output.splitlines())
+    assert listed[left].startswith("running, interrupted  ")
+    assert listed[at_work].startswith("running  ")
+    assert [said(command("show", run_id, "--json"))["interrupted"] for run_id in (left, at_work)] == [True, False]
+    assert "running, interrupted\n" in command("show", left).output
+    assert "interrupted" not in command("show", at_work).output
+
+
 def test_a_run_is_shown_with_all_its_rows_and_without_its_text(command: Command) -> None:
     run_id = a_run().id
     shown = said(command("show", run_id, "--json"))

@@ -10,6 +10,7 @@ from flask_instruct.messages import ModelRequest
 
 from ..models import TOTAL
 from ..models import Assessment
+from . import mail
 from . import review
 from . import rubric
 from . import talk
@@ -20,8 +21,9 @@ from .scene import Story
 
 MODEL = "scripted:studio"
 
-_ORDER = ("review", "repair", "build", "rewrite", "comments", "sources", "levels", "guide", "half", "title", "fair")
-_ALL = (*review.STORIES, *rubric.STORIES, *writing.STORIES, *talk.STORIES, *trouble.STORIES)
+_FIRST = ("review", "repair", "build", "rewrite", "comments", "email", "sources", "levels", "guide", "half", "title")
+_ORDER = (*_FIRST, "fair")
+_ALL = (*review.STORIES, *rubric.STORIES, *writing.STORIES, *talk.STORIES, *mail.STORIES, *trouble.STORIES)
 
 CATALOGUE: tuple[Story, ...] = tuple(
     sorted(_ALL, key=lambda each: _ORDER.index(each.name) if each.name in _ORDER else len(_ORDER))

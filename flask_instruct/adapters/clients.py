@@ -47,6 +47,16 @@ class Clients:
         self._most = most
         self._pool = _Pool()
         self._inherited: list[_Pool] = []
+        self._unused: dict[ProviderSettings, Client] = {}
+
+    def prepare(self, settings: ProviderSettings) -> None:
+        """Make a client ahead of its use, which takes a tenth of a second; best before a fork.
+
+        It has no connection yet. Whoever first asks for it in a process takes it away, so that no process forked from
+        that one has it as well.
+        """
+        if settings.client is None:
+            self._unused[settings] = self._make(settings)
 
     def get(self, settings: ProviderSettings) -> Client:
         """Return the client for these settings; one that the app gave, or gives by a function, is never kept here."""
@@ -55,7 +65,7 @@ class Clients:
         pool = self._own()
         with pool.lock:
             if settings not in pool.clients:
-                pool.clients[settings] = self._make(settings)
+                pool.clients[settings] = self._unused.pop(settings, None) or self._make(settings)
             pool.clients.move_to_end(settings)
             while len(pool.clients) > self._most:
                 pool.clients.popitem(last=False)

@@ -18,8 +18,11 @@ from urllib.parse import urlsplit
 from ..config import Config
 from ..errors import ConfigurationError
 from ..generation import models_of
+from . import anthropic
 from . import anthropic_models
 from . import google
+from . import google_transport
+from . import openai_chat
 from .anthropic import Anthropic
 from .base import Adapter
 from .base import Model
@@ -54,6 +57,14 @@ OUTPUT_BY_MODEL: dict[str, Callable[[str], NativeOutput]] = {
     "google": google.native_output,
 }
 """Protocols in which the model decides whether its answers can be held to a shape, and not the server."""
+
+CLIENTS = {
+    "openai_chat": openai_chat.clients,
+    "openai_responses": openai_chat.clients,
+    "anthropic": anthropic.clients,
+    "google": google_transport.clients,
+}
+"""Where the clients of each protocol are kept."""
 
 PACKAGES = {"openai_chat": "openai", "openai_responses": "openai", "anthropic": "anthropic", "google": "google.genai"}
 """The SDK of each protocol."""
@@ -94,9 +105,8 @@ def resolve(model: str | None, config: Config | None = None, credentials: Creden
     if name == Scripted.name:
         return Model(Scripted(), bare, label, name)
     provider = _entitled(name, providers[name], credentials)
-    settings = _settings(name, provider, config)
-    provider = _as_spoken(provider, _address(settings))
-    adapter = ADAPTERS[provider.protocol](replace(settings, quirks=provider.quirks))
+    settings, provider = _spoken_to(name, provider, config)
+    adapter = ADAPTERS[provider.protocol](settings)
     window = provider.context_window or context_window(bare.rpartition("/")[2])
     return Model(
         adapter,
@@ -107,6 +117,12 @@ def resolve(model: str | None, config: Config | None = None, credentials: Creden
         window=window,
         native_output=_native_output(provider, bare),
     )
+
+
+def _spoken_to(name: str, provider: Provider, config: Config) -> tuple[ProviderSettings, Provider]:
+    settings = _settings(name, provider, config)
+    provider = _as_spoken(provider, _address(settings))
+    return replace(settings, quirks=provider.quirks), provider
 
 
 def _native_output(provider: Provider, model: str) -> NativeOutput:
@@ -175,17 +191,23 @@ def preferred_reason(config: Config | None = None) -> str:
 
 
 def preload(config: Config | None = None) -> tuple[str, ...]:
-    """Import the SDKs of all usable providers and return their names: slow, so done before a worker forks."""
+    """Import the SDKs of all usable providers, make their clients, and return the SDKs' names.
+
+    Slow, so done before a worker forks; nothing connects yet.
+    """
     config = config or Config.from_app({})
     chosen = {name.partition(":")[0] for name in models_of(config.default_model)}
-    usable = (
-        provider
+    usable = {
+        name: provider
         for name, provider in _providers(config).items()
         if (name in chosen or _is_set_up(name, provider, config)) and _lack(name, provider) is None
-    )
-    packages = tuple(dict.fromkeys(PACKAGES[provider.protocol] for provider in usable))
+    }
+    packages = tuple(dict.fromkeys(PACKAGES[provider.protocol] for provider in usable.values()))
     for package in packages:
         import_module(package)
+    for name, given in usable.items():
+        settings, provider = _spoken_to(name, given, config)
+        CLIENTS[provider.protocol].prepare(settings)
     return packages
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -20,20 +22,38 @@ if TYPE_CHECKING:
     from ..state import State
 
 KNOWN = ("sqlite", "postgresql")
+IN_TIME = 5.0
+"""Seconds in which the database must have answered; a host that is gone behind a firewall never does."""
 
 
 def reachable(state: State) -> Iterator[Finding]:
     engine = state.db.engine
     where = engine.url.render_as_string(hide_password=True)
     begin = time.monotonic()
+    asked = Future[None]()
+    # A thread that nobody waits for at the end: what hangs in the driver cannot be broken off.
+    threading.Thread(target=_ask, args=(engine, asked), name="instruct-doctor-database", daemon=True).start()
     try:
-        with engine.connect() as connection:
-            connection.execute(sa.select(sa.literal(1)))
+        asked.result(IN_TIME)
+    except TimeoutError:
+        yield error(
+            f"The database {where} did not answer within {IN_TIME:g} s.",
+            "Look whether its host can be reached from here (address, port, firewall), and whether it hangs.",
+        )
     except sa.exc.SQLAlchemyError as failure:
         reason = str(getattr(failure, "orig", None) or failure).strip().splitlines()[0]
         yield error(f"The database {where} does not answer: {reason}.", "Start it, or correct SQLALCHEMY_DATABASE_URI.")
     else:
         yield ok(f"The database {where} answers in {(time.monotonic() - begin) * 1000:.1f} ms.")
+
+
+def _ask(engine: sa.Engine, asked: Future[None]) -> None:
+    try:
+        with engine.connect() as connection:
+            connection.execute(sa.select(sa.literal(1)))
+        asked.set_result(None)
+    except BaseException as failure:
+        asked.set_exception(failure)
 
 
 def kind(state: State) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -40,18 +41,27 @@ CLOCK_MARGIN = 5
 # The ids of the last broadcasts, so that one that is sent again is not applied again: the sweep repeats what it
 # cannot know to have arrived.
 _PUBLISH = """
-if redis.call('ZSCORE', KEYS[2], ARGV[5]) then
-  return false
+local positions, named = {}, false
+for at = 4, #ARGV, 2 do
+  local name, html = ARGV[at], ARGV[at + 1]
+  if redis.call('ZSCORE', KEYS[2], name) then
+    positions[#positions + 1] = ''
+  else
+    local id = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '*', 'html', html)
+    if name ~= '' then
+      redis.call('ZADD', KEYS[2], string.match(id, '^%d+'), name)
+      named = true
+    end
+    redis.call('PUBLISH', ARGV[1], id .. ' ' .. html)
+    positions[#positions + 1] = id
+  end
 end
-local id = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[3], '*', 'html', ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[4])
-if ARGV[5] ~= '' then
-  redis.call('ZADD', KEYS[2], string.match(id, '^%d+'), ARGV[5])
-  redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -(tonumber(ARGV[3]) + 1))
-  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+if named then
+  redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -(tonumber(ARGV[2]) + 1))
+  redis.call('PEXPIRE', KEYS[2], ARGV[3])
 end
-redis.call('PUBLISH', ARGV[1], id .. ' ' .. ARGV[2])
-return id
+return positions
 """
 
 # One millisecond less than the clock: an entry may still be added within this one, and a cursor excludes itself.
@@ -107,12 +117,21 @@ class Bus:
         :raises redis.RedisError: when Redis did not answer. It may have been published nevertheless: repeat it with
             the same ``broadcast_id`` only.
         """
-        self.check_size(stream, html)
+        return self.publish_all(stream, [(broadcast_id, html)])[0]
+
+    def publish_all(self, stream: str, broadcasts: Sequence[tuple[str | None, str]]) -> list[str | None]:
+        """Store several fragments of one stream and announce them, in their order and with nothing in between.
+
+        :param broadcasts: of each its name and its HTML, as for :meth:`publish`, which also tells of the errors.
+        :returns: their positions, ``None`` for those that were left out.
+        """
+        arguments: list[Any] = [self._channel(stream), self._config.stream_maxlen, self._lifetime]
+        for name, html in broadcasts:
+            self.check_size(stream, html)
+            arguments += (name or "", html.encode("utf-8", "replace"))
         keys = [self._key(stream), self._key(stream, "seen")]
-        payload = html.encode("utf-8", "replace")
-        arguments = [self._channel(stream), payload, self._config.stream_maxlen, self._lifetime, broadcast_id or ""]
-        position: bytes | None = self._run(_PUBLISH, keys, arguments)
-        return None if position is None else position.decode()
+        positions: list[bytes] = self._run(_PUBLISH, keys, arguments)
+        return [position.decode() or None for position in positions]
 
     def check_size(self, stream: str, html: str) -> None:
         """Refuse a fragment that is too large before anything is written."""

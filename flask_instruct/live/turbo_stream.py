@@ -52,10 +52,10 @@ def turbo_stream(
     if action != "refresh" and (target is None) == (targets is None):
         raise ValueError(f"{action} needs either a target or targets.")
     named = {"action": action, "target": _target(target), "targets": targets, "method": method, **attributes}
-    opening = Markup("").join(_attribute(name, value) for name, value in named.items())
-    if action in _BARE:
-        return Markup("<turbo-stream{}></turbo-stream>").format(opening)
-    return Markup("<turbo-stream{}><template>{}</template></turbo-stream>").format(opening, escape(html))
+    # Put together as plain text, each part escaped: Markup.format takes ten times as long.
+    opening = "".join(_attribute(name, value) for name, value in named.items())
+    content = "" if action in _BARE else f"<template>{escape(html)}</template>"
+    return Markup(f"<turbo-stream{opening}>{content}</turbo-stream>")
 
 
 def dom_id(record: object, suffix: str | None = None) -> str:
@@ -89,13 +89,13 @@ def identity(record: object) -> tuple[object, ...] | None:
     return None if key is None else (key,)
 
 
-def _attribute(name: str, value: object) -> Markup:
+def _attribute(name: str, value: object) -> str:
     if value is None or value is False:
-        return Markup("")
+        return ""
     name = name.replace("_", "-")
     if not _ATTRIBUTE.match(name):
         raise ValueError(f"{name!r} cannot be the name of an attribute.")
-    return Markup(" {}").format(name) if value is True else Markup(' {}="{}"').format(name, value)
+    return f" {name}" if value is True else f' {name}="{escape(value)}"'
 
 
 def _target(target: object) -> str | None:

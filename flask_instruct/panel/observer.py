@@ -38,44 +38,36 @@ class PanelObserver:
         self._announce(run)
 
     def run_changed(self, run: Run) -> None:
-        _reread(run)
-        self._show_status(run)
         self._announce(run)
 
     def message_started(self, run: Run, message: Message) -> None:
-        _reread(run)
         _send(run, "append", f"instruct_run_{run.id}_messages", "message.html", message=message)
-        self._show_status(run)
 
     def text_streamed(self, run: Run, message: Message, offset: int, text: str) -> None:
         target = f"instruct_message_{message.id}_text"
         broadcast(panel_stream(run.handler), "text", target=target, html=text, attributes={"offset": offset})
 
     def message_finished(self, run: Run, message: Message) -> None:
-        _reread(run)
         target = f"instruct_message_{message.id}_text"
         if message.text or words.message_note(message):
             _send(run, "replace", target, "text.html", message=message)
         else:
             _send(run, "remove", target)
-        self._show_status(run)
 
     def message_discarded(self, run: Run, message: Message) -> None:
-        _reread(run)
         _send(run, "remove", f"instruct_message_{message.id}")
-        self._show_status(run)
+
+    def call_asked(self, run: Run, call: ToolCall) -> None:
+        _send(run, "append", f"instruct_message_{call.message_id}_calls", "call.html", call=call)
 
     def call_changed(self, run: Run, call: ToolCall) -> None:
-        _reread(run)
-        if call.status == "waiting" and not call.attempt:
-            _send(run, "append", f"instruct_message_{call.message_id}_calls", "call.html", call=call)
-            return
         # Head and body apart: the card itself stays, open where a reader opened it, focused where the focus is.
         _send(run, "update", f"instruct_call_{call.id}_head", "call_head.html", call=call)
         _send(run, "update", f"instruct_call_{call.id}_body", "call_body.html", call=call)
-        self._show_status(run)
 
-    def _show_status(self, run: Run) -> None:
+    def all_told(self, run: Run) -> None:
+        # The last of a transaction's fragments and rendered once, whatever else of the run has changed.
+        _reread(run)
         _send(run, "replace", f"instruct_run_{run.id}_status", "status.html")
 
     def _announce(self, run: Run) -> None:

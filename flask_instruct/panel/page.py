@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC
 from datetime import datetime
 from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Any
@@ -93,11 +94,13 @@ def instruct_panel(
     )
 
 
+@lru_cache(maxsize=1024)
 def panel_stream(gid: str) -> str:
     """Return the name of the stream that a handler's panel listens to."""
     return stream_name(PANEL, gid)
 
 
+@lru_cache(maxsize=1024)
 def panel_key(gid: str) -> str:
     """Return what tells the elements of one panel on a page from those of another."""
     return hashlib.sha256(gid.encode()).hexdigest()[:12]

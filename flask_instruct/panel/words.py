@@ -59,6 +59,10 @@ RUN: dict[str, tuple[Tone, str]] = {
     "limited": ("stopped", _("Stopped at a limit")),
 }
 
+INTERRUPTED = _("Interrupted, waiting for a worker")
+INTERRUPTED_ANNOUNCED = _("The work on the request was interrupted. It waits for a worker.")
+"""Of a run whose worker went silent, whatever its status says."""
+
 RETRYING: dict[str, str] = {
     "rate_limited": _("The AI service is receiving too many requests. Trying again"),
     "overloaded": _("The AI service is overloaded. Trying again"),
@@ -144,14 +148,16 @@ UNKNOWN: dict[str, str] = {
 def run_phrase(run: Run) -> Phrase:
     """Say how a run stands, down to the tool that is running."""
     tone, text = RUN.get(run.status, ("working", run.status))
+    if run.interrupted:
+        return Phrase("waiting", gettext(INTERRUPTED))
     words = gettext(text)
     if run.status == "retrying":
         words = gettext(RETRYING.get(run.retry_reason or "", text))
     if run.status == "running":
-        running = next((call for call in reversed(run.calls) if call.status == "running"), None)
+        running = run.running_call
         if running is not None:
             words = gettext(_("Using “%(tool)s”"), tool=title_of(running.name))
-        elif any(message.state == "streaming" for message in run.messages):
+        elif run.writing:
             words = gettext(_("Writing"))
     return Phrase(tone, words, _detail(run))
 
@@ -160,7 +166,7 @@ def announcement(run: Run | None) -> str:
     """Say in one sentence, for a screen reader, how a run stands; changes a handful of times in a run."""
     if run is None:
         return ""
-    said = [gettext(ANNOUNCED.get(run.status, run.status))]
+    said = [gettext(INTERRUPTED_ANNOUNCED if run.interrupted else ANNOUNCED.get(run.status, run.status))]
     if run.status == "failed":
         said.append(failure(run))
     elif run.ended and (steps := _steps(run)):

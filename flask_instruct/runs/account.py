@@ -87,7 +87,12 @@ _UNSPENT: Row = {"input_tokens": None, "output_tokens": None, "cost": None}
 
 def _line(run: Run) -> Row:
     columns = ("id", "status", "handler_name", "handler", "actor", "conversation", "model", "created_at", "ended_at")
-    return {name: _plain(getattr(run, name)) for name in columns} | {"age": round(_age(run.created_at), 1)}
+    return {name: _plain(getattr(run, name)) for name in columns} | _standing(run)
+
+
+def _standing(run: Run) -> Row:
+    """Give what depends on the moment of asking."""
+    return {"age": round(_age(run.created_at), 1), "interrupted": run.interrupted}
 
 
 def _spent(session: Session, ids: list[str]) -> dict[str, Row]:
@@ -113,7 +118,7 @@ def account(session: Session, run: Run, *, text: bool = False) -> Row:
     spent = {name: _plain(value) for name, value in asdict(spent_by_run(session, run.id)).items()}
     return {
         **_row(run, text),
-        "age": round(_age(run.created_at), 1),
+        **_standing(run),
         "messages": [_row(message, text) for message in run.messages],
         "calls": [_row(call, text) for call in run.calls],
         "effects": [_row(effect, text) for call in run.calls for effect in call.effects],

@@ -75,12 +75,22 @@ def carry_out_asked(state: State, engine: sa.Engine, run_id: str) -> bool:
     found = False
     while (begun := _begin(state, engine, notices, run_id)) is not None:
         found = True
+        if state.hold is not None:
+            state.hold.effect = begun.effect_id, begun.tries
         with state.app.test_request_context(base_url=begun.base_url):
             fate = perform(state, begun)
         with unit_of_work(engine) as unit:
             _end(unit, notices, begun.effect_id, begun.tries, fate)
     notices.flush(engine)
     return found
+
+
+def lose(state: State, engine: sa.Engine, effect_id: str, tries: int) -> None:
+    """Mark an effect as unknown at once: the process that ran it again for a person is known to be dead."""
+    notices = Notices(state)
+    with unit_of_work(engine) as unit:
+        _end(unit, notices, effect_id, tries, Fate("unknown", WORKER_DIED))
+    notices.flush(engine)
 
 
 def _decide(effect: Effect, *, ring_for_it: bool = False, **values: Any) -> None:

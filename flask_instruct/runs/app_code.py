@@ -15,7 +15,10 @@ from ..handlers import AiResponseHandler
 from ..handlers import locate
 from ..tools import ToolOutcome
 from ..tools import failure
+from .interruption import PASSING
+from .interruption import Interrupted
 from .notices import Notices
+from .strays import Lookout
 from .unit import Unit
 from .unit import joined_session
 
@@ -42,11 +45,14 @@ class AppCode:
         Some failures cost the unit as well, which then no longer stands.
 
         :raises HandlerError: when the handler or its record is gone.
+        :raises Interrupted: when the database could not be asked for the record, or hung up in the middle of the tool:
+            nothing of it was kept, so that it may run again.
         """
         outcome: ToolOutcome | None = None
+        lookout = Lookout(unit.connection, name)
         try:
-            with self._notices.gathering(unit), joined_session(self._state.db, unit):
-                outcome = work(locate(self._gid))
+            with self._notices.gathering(unit), lookout.looking(), joined_session(self._state.db, unit):
+                outcome = work(self._located())
                 if outcome.error:
                     raise _Undo
         except _Undo:
@@ -54,6 +60,7 @@ class AppCode:
         except HandlerError:
             raise
         except FAILURES as error:
+            self._refuse_lost(unit, name, outcome, error)
             if outcome is not None and outcome.error:
                 unit.spoiled = True
                 logger.warning("What tool %s left could not be rolled back by itself: %r", name[:80], error)
@@ -61,21 +68,37 @@ class AppCode:
                 # The tool had returned and its flush or commit failed, or it raised what is no Exception.
                 outcome = failure(name, error, outcome.arguments if outcome is not None else None)
         assert outcome is not None
+        self._refuse_lost(unit, name, outcome, outcome.exception)
         if isinstance(outcome.exception, RecordGone):
             raise outcome.exception
         # A timeout strikes anywhere, also in the middle of the session's own work: nothing more is built upon it.
         unit.spoiled = unit.spoiled or outcome.kind == "timeout"
-        return outcome
+        return lookout.told(outcome)
 
     def call_back(self, unit: Unit, callback: Callable[[AiResponseHandler], object]) -> None:
-        """Call a callback with the joined session; its failure is logged and undone, and costs the unit nothing."""
+        """Call a callback with the joined session; its failure is logged and undone, and costs the unit nothing.
+
+        :raises Interrupted: when the database could not be asked for the record.
+        """
         try:
             with self._notices.gathering(unit), joined_session(self._state.db, unit):
-                callback(locate(self._gid))
+                callback(self._located())
         except RecordGone:
             pass
         except Exception:
             logger.exception("A callback of %s failed", self._gid)
+
+    def _located(self) -> AiResponseHandler:
+        try:
+            return locate(self._gid)
+        except PASSING as error:
+            raise Interrupted(f"The database failed as {self._gid[:80]} was read.") from error
+
+    def _refuse_lost(self, unit: Unit, name: str, outcome: ToolOutcome | None, error: BaseException | None) -> None:
+        """A timeout gives a connection up as well, and what is no Exception may: neither is the database's fault."""
+        is_other = (outcome is not None and outcome.kind == "timeout") or not isinstance(error, Exception | None)
+        if unit.connection.invalidated and not is_other:
+            raise Interrupted(f"The database hung up in tool {name[:80]}.") from error
 
 
 class _Undo(Exception):

@@ -8,16 +8,21 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from ..config import Config
 from ..messages import Message
+from .bounds import bound_step
 from .effects import close_effects
 from .effects import lose_running
 from .history import interrupted
 from .history import said_before
+from .interruption import PASSING
+from .interruption import Interrupted
 from .models import HELD
 from .models import ModelCall
 from .models import Run
@@ -53,17 +58,23 @@ def claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
 
     What was half done is cleared in the same transaction: an answer that was being received is discarded whole,
     a call that had begun waits again (its edits were never committed).
+
+    :raises Interrupted: when the database could not be asked, or a worker that was stopped still holds a row of it.
     """
     try:
         return _claim(state, engine, run_id)
     except IntegrityError:
         logger.info("Run %s waits: another of its conversation was taken a moment ago", run_id)
         return None
+    except PASSING as error:
+        reason = type(getattr(error, "orig", None) or error).__name__
+        raise Interrupted(f"Run {run_id} could not be taken now ({reason}); the sweep rings for it again.") from error
 
 
 def _claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
     notices = Notices(state)
     with unit_of_work(engine) as unit:
+        bound_step(unit.connection)
         seen = unit.ledger.get(Run, run_id)
         if seen is None or not _take(unit, seen, state.config):
             return None
@@ -78,7 +89,7 @@ def _claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
         notices.tell(unit, "run_changed", run)
         notices.store(unit)
         # Loaded now, for use after the transaction.
-        _ = run.attachments, [call for message in run.messages for call in message.calls]
+        _ = run.attachments, run.calls, [call for message in run.messages for call in message.calls]
         earlier = () if run.ended else said_before(unit.ledger, run)
         if run.ended:
             ring_for_next(state, unit, run)
@@ -88,13 +99,33 @@ def _claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
 
 def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: datetime) -> bool:
     """Move the lease of a run that is still held by this attempt; False when it is not."""
-    renewed: sa.CursorResult[Any] = connection.execute(
-        sa.update(Run)
-        .where(Run.id == run_id, Run.attempt == attempt, Run.status.in_(HELD))
-        .values(lease_until=until)
-        .execution_options(synchronize_session=False)
-    )
-    return renewed.rowcount == 1
+    bound_step(connection)
+    return connection.execute(_RENEW, _held(run_id, attempt, until)).rowcount == 1
+
+
+def hold(session: Session, run_id: str, attempt: int, until: datetime) -> Run | None:
+    """Move the lease of a run that is still held by this attempt, and return its row; None when it is not."""
+    connection = session.connection()
+    if not connection.dialect.update_returning:  # SQLite before 3.35
+        held = renew_lease(connection, run_id, attempt, until)
+        return session.get(Run, run_id, populate_existing=True) if held else None
+    bound_step(connection)
+    session.flush()
+    return session.scalars(_HOLD, _held(run_id, attempt, until), execution_options=_FRESH).one_or_none()
+
+
+def _held(run_id: str, attempt: int, until: datetime) -> dict[str, Any]:
+    return {"held_run": run_id, "held_attempt": attempt, "held_until": until}
+
+
+# Made once: they are sent more often than any other.
+_RENEW = (
+    sa.update(cast(sa.Table, Run.__table__))
+    .where(Run.id == sa.bindparam("held_run"), Run.attempt == sa.bindparam("held_attempt"), Run.status.in_(HELD))
+    .values(lease_until=sa.bindparam("held_until"))
+)
+_HOLD = sa.select(Run).from_statement(_RENEW.returning(Run))
+_FRESH = {"populate_existing": True}
 
 
 def close_open_calls(unit: Unit, run: Run, notices: Notices) -> None:
@@ -166,5 +197,6 @@ def _give_up(unit: Unit, run: Run, notices: Notices) -> None:
     close_open_calls(unit, run, notices)
     run.status = "failed"
     run.error_class, run.error_safe = "interrupted", WORN_OUT
-    run.error_technical = f"{run.resumes} workers died while they held this run (INSTRUCT_MAX_ATTEMPTS)."
+    last = f" The last: {run.error_technical}" if run.error_technical else ""
+    run.error_technical = f"{run.resumes} workers died while they held this run (INSTRUCT_MAX_ATTEMPTS).{last}"
     run.lease_until, run.ended_at = None, now()

@@ -26,6 +26,7 @@ from ..effects import fate_of
 from ..effects import fulfil
 from ..effects import told_with
 from ..errors import InstructError
+from ..handlers import AiResponseHandler
 from ..handlers import locate
 from .app_code import FAILURES
 from .models import NOT_STARTED
@@ -34,6 +35,7 @@ from .models import Run
 from .models import ToolCall
 from .models import now
 from .notices import Notices
+from .points import reach
 from .unit import Unit
 
 if TYPE_CHECKING:
@@ -107,7 +109,9 @@ class Effects:
         """
         told: dict[str, str] = {}
         while (begun := self._begin(call_id)) is not None:
-            fate = perform(self._state, begun)
+            reach("effect begun")
+            fate = self.perform(begun)
+            reach("effect returned")
             with self._steps.step() as (unit, run):
                 effect = unit.ledger.get_one(Effect, begun.effect_id)
                 end(effect, fate)
@@ -115,6 +119,10 @@ class Effects:
                 self._notices.tell(unit, "call_changed", run, effect.call)
                 told[effect.call_id] = effect.call.result or ""
         return told
+
+    def perform(self, begun: Begun) -> Fate:
+        """Do it; a replay has what became of it instead."""
+        return perform(self._state, begun)
 
     def _begin(self, call_id: str | None) -> Begun | None:
         with self._steps.step() as (unit, run):
@@ -154,7 +162,7 @@ def perform(state: State, begun: Begun) -> Fate:
     """
     promise = begun.promise
     try:
-        outcome = fulfil(locate(begun.gid), begun.context, promise)
+        outcome = fulfil(_found(state, begun.gid), begun.context, promise)
     except FAILURES as error:
         outcome = failure(promise.method, error)
     try:
@@ -162,6 +170,15 @@ def perform(state: State, begun: Begun) -> Fate:
         return _committed(state, fate) if fate.status == "done" else fate
     finally:
         _let_go(state)
+
+
+def _found(state: State, gid: str) -> AiResponseHandler:
+    """Return the handler of an effect that has not begun yet; a connection that has died meanwhile is replaced."""
+    try:
+        return locate(gid)
+    except sa.exc.OperationalError:
+        state.db.session.remove()
+        return locate(gid)
 
 
 def end(effect: Effect, fate: Fate) -> None:

@@ -33,13 +33,14 @@ FOR_THE_MODEL = 0.8
 
 _ATTEMPT = struct.Struct("q")
 _MOMENT = struct.Struct("d")
+_EFFECT = struct.Struct("36sq")
 
 
 class Hold:
     """Memory that a worker shares with the work-horses it forks: what they hold, and when they are to let go."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _ATTEMPT.size + _MOMENT.size)
+        self._memory = mmap.mmap(-1, _ATTEMPT.size + _MOMENT.size + _EFFECT.size)
 
     @property
     def attempt(self) -> int:
@@ -50,6 +51,21 @@ class Hold:
     @attempt.setter
     def attempt(self, attempt: int) -> None:
         _ATTEMPT.pack_into(self._memory, 0, attempt)
+
+    @property
+    def effect(self) -> tuple[str, int] | None:
+        """Id and try of the effect that the work-horse runs again for a person, while it does."""
+        effect_id, tries = _EFFECT.unpack_from(self._memory, _ATTEMPT.size + _MOMENT.size)
+        return (effect_id.decode(), tries) if tries else None
+
+    @effect.setter
+    def effect(self, effect: tuple[str, int] | None) -> None:
+        effect_id, tries = effect or ("", 0)
+        _EFFECT.pack_into(self._memory, _ATTEMPT.size + _MOMENT.size, effect_id.encode(), tries)
+
+    def forget(self) -> None:
+        """Be about to hold something else."""
+        self.attempt, self.effect = 0, None
 
     @property
     def left(self) -> float | None:

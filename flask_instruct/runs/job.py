@@ -28,24 +28,24 @@ from .claim import claim
 from .grace import give_back
 from .history import last_word
 from .history import transcript
+from .interruption import PASSING
+from .interruption import Interrupted
 from .journal import Journal
 from .logs import naming
 from .models import Run
 from .points import reach
 from .quotas import limits_of
+from .strays import look_out
 from .unit import ledger_engine
-from .watch import Interrupted
 from .watch import Parked
 from .watch import Watch
 
 if TYPE_CHECKING:
+    from ..adapters.base import Adapter
     from ..messages import Effort
     from ..state import State
 
 logger = logging.getLogger("flask_instruct")
-
-PASSING = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
-"""A database that could not be asked, which says nothing of the record: the run waits (rails/rails#57742)."""
 
 
 def generate(run_id: str) -> None:
@@ -57,7 +57,13 @@ def generate(run_id: str) -> None:
     with app.app_context(), naming(run_id):
         state: State = app.extensions["instruct"]
         engine = ledger_engine(state.db)
-        claimed = claim(state, engine, run_id)
+        look_out()
+        reach("before claim")
+        try:
+            claimed = claim(state, engine, run_id)
+        except Interrupted as interruption:
+            logger.warning("%s", interruption)
+            return
         if claimed is None:
             if not carry_out_asked(state, engine, run_id):
                 _say_why_not(engine, run_id)
@@ -92,12 +98,23 @@ def _say_why_not(engine: sa.Engine, run_id: str) -> None:
     )
 
 
-def carry_out(state: State, engine: sa.Engine, claimed: Claimed, watch: Watch) -> Ending | None:
-    """Drive a claimed run to its end, recording every step."""
+def carry_out(
+    state: State,
+    engine: sa.Engine,
+    claimed: Claimed,
+    watch: Watch,
+    *,
+    journal: Journal | None = None,
+    adapter: Adapter | None = None,
+) -> Ending | None:
+    """Drive a claimed run to its end, recording every step.
+
+    :param adapter: speaks in the place of the run's model; ``journal`` records in the place of the usual one.
+    """
     run = claimed.run
-    journal = Journal(state, engine, run, watch)
+    journal = journal or Journal(state, engine, run, watch)
     try:
-        ending = _talk(state, journal, claimed)
+        ending = _talk(state, journal, claimed, adapter)
     except Interrupted:
         raise
     except PASSING as error:
@@ -111,13 +128,14 @@ def carry_out(state: State, engine: sa.Engine, claimed: Claimed, watch: Watch) -
     return ending
 
 
-def _talk(state: State, journal: Journal, claimed: Claimed) -> Ending:
+def _talk(state: State, journal: Journal, claimed: Claimed, adapter: Adapter | None) -> Ending:
     run = claimed.run
     if run.attempt > 1:
         journal.take_up(run)
     handler = locate(run.handler)
-    tools = tuple(tool.spec() for tool in handler.ai_tools())
-    journal.attach(handler, heard=claimed.heard)
+    offered = handler.ai_tools()
+    tools = tuple(tool.spec() for tool in offered)
+    journal.attach(handler, offered, heard=claimed.heard)
     state.db.session.remove()
     gen = Gen(
         model=run.model or state.config.default_model or preferred(state.config),
@@ -133,6 +151,7 @@ def _talk(state: State, journal: Journal, claimed: Claimed) -> Ending:
         gen,
         recorder=journal,
         config=state.config,
+        adapter=adapter,
         credentials=_credentials(state, run),
     ).start(last_word(run))
 

@@ -6,11 +6,13 @@ the outbox, and after the commit they are published.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+from sqlalchemy.orm.attributes import set_committed_value
 
 from ..events import Event
 from ..events import Finish
@@ -31,9 +33,11 @@ from ..tools import failure
 from ..tools import run_tool
 from ..tools import settle
 from .app_code import AppCode
+from .bounds import bound_tool
 from .claim import close_open_calls
 from .effects import Effects
 from .endings import describe
+from .interruption import Interrupted
 from .models import Run
 from .models import ToolCall
 from .models import now
@@ -46,11 +50,11 @@ from .steps import LostLease
 from .steps import Steps
 from .turns import ring_for_next
 from .unit import Unit
-from .watch import Interrupted
 from .watch import Watch
 
 if TYPE_CHECKING:
     from ..state import State
+    from ..tools import Tool
 
 
 class UnitLost(Exception):
@@ -70,14 +74,16 @@ class Journal(Recorder):
         self._steps = Steps(state, engine, run, self._notices, watch)
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
         self._effects = Effects(state, self._steps, self._notices)
+        self._limits: dict[str, float] = {}
         self._quotas = Quotas(state, state.db.engine, run, self._note_limit)
 
-    def attach(self, handler: AiResponseHandler, *, heard: bool = False) -> None:
-        """Learn what the handler wants to hear.
+    def attach(self, handler: AiResponseHandler, offered: Iterable[type[Tool]], *, heard: bool = False) -> None:
+        """Learn what the handler wants to hear, and how long its tools may take.
 
         :param heard: it may have heard text of an answer that was thrown away as the run was taken up again.
         """
         self._rounds.attach(handler)
+        self._limits = {tool.identifier: tool.timeout for tool in (*type(handler)._instruct_toolbox.tools, *offered)}
         if heard:
             self._rounds.lost(heard=True)
 
@@ -142,11 +148,15 @@ class Journal(Recorder):
         :raises LostLease: when another worker has the run.
         """
         self._watch.checkpoint()
-        call_id = self._begin_call(request)
+        call_id = self._rounds.take_begun(request) or self._begin_call(request)
         reach("tool begun")
         outcome: ToolOutcome | None = None
         try:
             with self._steps.unit() as unit:
+                # A name that is not among them is no tool, or was hidden as the run began.
+                bound_tool(
+                    unit.connection, self._limits.get(request.tool_name, max(self._limits.values(), default=0.0))
+                )
                 call = unit.ledger.get(ToolCall, call_id, with_for_update=True)
                 assert call is not None
                 if call.status != "running" or call.attempt != self._steps.attempt:
@@ -159,6 +169,9 @@ class Journal(Recorder):
                 unit.ledger.flush()
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
+                run.is_doing()
+                if not self._effects.wanted:
+                    set_committed_value(call, "effects", [])
                 self._notices.tell(unit, "call_changed", run, call)
         except LostLease:
             raise
@@ -190,10 +203,9 @@ class Journal(Recorder):
             ).first()
             if call is None:
                 raise LostLease(f"Call {request.id!r} of run {run.id} has been answered elsewhere.")
-            call.status = "running"
-            call.attempt = self._steps.attempt
-            call.started_at = now()
+            call.begin(self._steps.attempt)
             unit.ledger.flush()
+            run.is_doing(call)
             self._notices.tell(unit, "call_changed", run, call)
         return call.id
 

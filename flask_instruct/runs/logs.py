@@ -1,4 +1,5 @@
 """Every log line that is written while a run is carried out names the run, and none holds what people wrote.
+Lines of the package outside of a run have the attribute too, so that one format serves them all.
 
 Whoever writes the line need not know the run: a filter on the package's logger adds it, in words and as ``run_id``.
 """
@@ -17,15 +18,29 @@ logger = logging.getLogger("flask_instruct")
 _current: ContextVar[str | None] = ContextVar("flask_instruct_run", default=None)
 
 
+NO_RUN = "-"
+"""``run_id`` of a record that is about no run."""
+
+
+def install() -> None:
+    """Give every record of the package's logger a ``run_id``; any number of times is once."""
+    logger.addFilter(_filter)
+
+
 @contextmanager
 def naming(run_id: str) -> Iterator[None]:
     """Name this run in every line of the package's logger for the length of the block."""
-    logger.addFilter(_filter)
+    install()
     token = _current.set(run_id)
     try:
         yield
     finally:
         _current.reset(token)
+
+
+def current_run() -> str | None:
+    """Return the id of the run that is being carried out here, or None."""
+    return _current.get()
 
 
 class RunFilter(logging.Filter):
@@ -38,6 +53,8 @@ class RunFilter(logging.Filter):
         run_id = _current.get()
         if run_id is not None:
             _name(record, run_id)
+        elif not hasattr(record, "run_id"):
+            record.run_id = NO_RUN
         if not logger.isEnabledFor(logging.DEBUG):
             _hide_values(record)
         return True

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import Literal
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase
@@ -25,6 +26,7 @@ from sqlalchemy.orm import relationship
 from ..identity import MAX_LENGTH
 from ..prompt import ToolCall as CallPart
 from ..prompt import ToolResult
+from .logs import current_run
 from .money import Money
 
 if TYPE_CHECKING:
@@ -184,6 +186,34 @@ class Run(Ledger):
     def active(self) -> bool:
         return self.status in ACTIVE
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether its worker went silent: the lease ran out, and no other worker has taken the run up so far."""
+        return self.status in HELD and self.lease_until is not None and self.lease_until < now()
+
+    _doing = cast("tuple[ToolCall | None, bool] | None", None)
+
+    def is_doing(self, call: ToolCall | None = None, *, writing: bool = False) -> None:
+        """Say what the run is at in this transaction, where its worker knows: it is not asked of the database then.
+
+        :param call: the one call that is being carried out; ``writing``: a turn of the model is being received.
+        """
+        self._doing = call, writing
+
+    @property
+    def running_call(self) -> ToolCall | None:
+        """The call that is being carried out."""
+        if self._doing is not None:
+            return self._doing[0]
+        return next((call for call in reversed(self.calls) if call.status == "running"), None)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a turn of the model is being received."""
+        if self._doing is not None:
+            return self._doing[1]
+        return any(message.state == "streaming" for message in self.messages)
+
     def cancel(self) -> bool:
         """Stop the run, from any process; see ``Instruct.cancel``."""
         from .stopping import cancel
@@ -258,6 +288,7 @@ class ToolCall(Ledger):
     def from_function_request(cls, part: CallPart, *, run_id: str, message_id: str, seq: int) -> ToolCall:
         """Make the row of a call that the model just asked for."""
         return cls(
+            id=uuid7(),
             run_id=run_id,
             message_id=message_id,
             seq=seq,
@@ -265,7 +296,12 @@ class ToolCall(Ledger):
             name=part.name,
             arguments=part.raw,
             idempotency_key=f"{run_id}:{seq}",
+            effects=[],
         )
+
+    def begin(self, attempt: int) -> None:
+        """Write down that an attempt at the run carries it out now."""
+        self.status, self.attempt, self.started_at = "running", attempt, now()
 
     def answer(self, content: str, error_kind: str | None = None) -> None:
         """Write down the call's one result; with a kind of error it has failed."""
@@ -360,6 +396,8 @@ class Outbox(Ledger):
         sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True
     )
     id: Mapped[str] = mapped_column(sa.String(36), unique=True, default=uuid7)
+    run_id: Mapped[str | None] = mapped_column(sa.String(36), default=current_run)
+    """The run whose worker committed it; None for what the web server tells, of a run as well."""
     stream: Mapped[str] = mapped_column(WireText)
     html: Mapped[str] = mapped_column(WireText)
     position: Mapped[str | None] = mapped_column(sa.String(40), index=True)

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
 from typing import Protocol
+from typing import cast
 
 import sqlalchemy as sa
 from redis.exceptions import RedisError
@@ -25,12 +28,21 @@ from .models import Message
 from .models import Outbox
 from .models import Run
 from .models import ToolCall
+from .models import uuid7
+from .points import reach
 from .unit import Unit
 
 if TYPE_CHECKING:
     from ..state import State
 
 logger = logging.getLogger("flask_instruct")
+
+_OUTBOX = cast(sa.Table, Outbox.__table__)
+_ADD = sa.insert(_OUTBOX)
+_SETTLE = sa.update(_OUTBOX).where(_OUTBOX.c.id == sa.bindparam("broadcast")).values(position=sa.bindparam("at"))
+# Not through the mapper, which would write the rows one by one.
+Execute = Callable[..., object]
+"""Executes a statement, of a connection or a session."""
 
 SEEN = "seen"
 """Position of a broadcast that Redis had taken before."""
@@ -52,7 +64,13 @@ class RunObserver(Protocol):
 
     def message_discarded(self, run: Run, message: Message) -> None: ...
 
+    def call_asked(self, run: Run, call: ToolCall) -> None:
+        """A call stands in a turn that was just written; it may be about to run."""
+
     def call_changed(self, run: Run, call: ToolCall) -> None: ...
+
+    def all_told(self, run: Run) -> None:
+        """All other changes of a run in this transaction have been told, unless it was made in it."""
 
 
 class Fragment(NamedTuple):
@@ -93,6 +111,8 @@ class Notices:
         """Tell every observer of a change that is about to be committed."""
         with self.gathering(unit):
             tell(self._state, change, *about)
+        if isinstance(about[0], Run):
+            unit.told[about[0].id] = about[0]
 
     def tell_now(self, change: str, *about: object) -> None:
         """Tell every observer of a change that has been committed and is not worth keeping."""
@@ -104,25 +124,31 @@ class Notices:
 
     def store(self, unit: Unit) -> None:
         """Write the unit's broadcasts into its transaction, and what Redis answered to earlier ones."""
-        settle(unit.ledger, self._positions)
+        for run in unit.told.values():
+            with self.gathering(unit):
+                tell(self._state, "all_told", run)
+        unit.told.clear()
+        unit.flush()
+        settle(unit.connection.execute, self._positions)
         self._positions.clear()
-        rows = add_to_outbox(unit.ledger, unit.broadcasts)
+        rows = add_to_outbox(unit.connection.execute, unit.broadcasts)
         unit.broadcasts.clear()
         unit.after_commit(lambda: self._publish(rows))
 
     def _publish(self, rows: list[Fragment]) -> None:
+        reach("before publish")
         missed, self._missed = self._missed, []
         positions = publish_late(self._state, missed) | publish(self._state, rows)
         self._missed = [row for row in (*missed, *rows) if row.id not in positions]
         self._positions |= positions
+        reach("after publish")
 
     def flush(self, engine: sa.Engine) -> None:
         """Write down what Redis answered to the last broadcasts."""
         if not self._positions:
             return
-        with engine.begin() as connection, Session(connection) as session:
-            settle(session, self._positions)
-            session.commit()
+        with engine.begin() as connection:
+            settle(connection.execute, self._positions)
         self._positions.clear()
 
 
@@ -144,8 +170,11 @@ def announce(state: State, *changes: tuple[Any, ...], then: Callable[[], object]
     with gathering() as broadcasts:
         for change, *about in changes:
             tell(state, change, *about)
+        for run in {about[0].id: about[0] for change, *about in changes if change != "run_created"}.values():
+            tell(state, "all_told", run)
     session = state.db.session()
-    fragments = add_to_outbox(session, broadcasts)
+    session.flush()
+    fragments = add_to_outbox(partial(session.execute, bind_arguments={"mapper": Outbox}), broadcasts)
 
     def committed() -> None:
         publish(state, fragments)
@@ -155,12 +184,12 @@ def announce(state: State, *changes: tuple[Any, ...], then: Callable[[], object]
     on_commit(session, committed)
 
 
-def add_to_outbox(session: Session, broadcasts: list[tuple[str, str]]) -> list[Fragment]:
+def add_to_outbox(execute: Execute, broadcasts: list[tuple[str, str]]) -> list[Fragment]:
     """Add broadcasts to the outbox in their order."""
-    rows = [Outbox(stream=stream, html=html) for stream, html in broadcasts]
-    session.add_all(rows)
-    session.flush()
-    return [Fragment(row.id, row.stream, row.html) for row in rows]
+    fragments = [Fragment(uuid7(), stream, html) for stream, html in broadcasts]
+    if fragments:
+        execute(_ADD, [each._asdict() for each in fragments])
+    return fragments
 
 
 def publish(state: State, rows: list[Fragment]) -> dict[str, str]:
@@ -170,12 +199,14 @@ def publish(state: State, rows: list[Fragment]) -> dict[str, str]:
     between, and an old one after them would take the page back. See :func:`publish_late`.
     """
     positions: dict[str, str] = {}
-    for row in rows:
+    for stream, group in groupby(rows, lambda row: row.stream):
+        some = list(group)
         try:
-            positions[row.id] = state.live.bus.publish(row.stream, row.html, broadcast_id=row.id) or SEEN
+            found = state.live.bus.publish_all(stream, [(row.id, row.html) for row in some])
         except RedisError as error:
-            logger.warning("Broadcast %s waits in the outbox, Redis could not be reached: %s", row.id, error)
+            logger.warning("Broadcast %s waits in the outbox, Redis could not be reached: %s", some[0].id, error)
             break
+        positions |= {row.id: position or SEEN for row, position in zip(some, found, strict=True)}
     return positions
 
 
@@ -188,15 +219,11 @@ def publish_late(state: State, rows: list[Fragment]) -> dict[str, str]:
     return publish(state, [row._replace(html=refresh) for row in rows])
 
 
-def settle(session: Session, positions: dict[str, str]) -> None:
+def settle(execute: Execute, positions: dict[str, str]) -> None:
     """Note the positions of published broadcasts."""
-    for identifier, position in positions.items():
-        session.execute(
-            sa.update(Outbox)
-            .where(Outbox.id == identifier)
-            .values(position=position)
-            .execution_options(synchronize_session=False)
-        )
+    if positions:
+        rows = [{"broadcast": identifier, "at": position} for identifier, position in positions.items()]
+        execute(_SETTLE, rows)
 
 
 def unpublished(session: Session, before: datetime, limit: int = 500) -> list[Fragment]:

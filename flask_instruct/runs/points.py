@@ -6,10 +6,13 @@ Nothing listens in production, where reaching a point costs a look at an empty l
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 from typing import get_args
 
 Point = Literal[
+    "before claim",
     "claimed",
     "call leaves",
     "text stored",
@@ -17,6 +20,10 @@ Point = Literal[
     "tool begun",
     "tool returned",
     "tool committed",
+    "before publish",
+    "after publish",
+    "effect begun",
+    "effect returned",
     "before the end",
     "ended",
 ]
@@ -34,3 +41,14 @@ def reach(point: Point) -> None:
     """Say that a point was reached."""
     for listener in _listeners:
         listener(point)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Keep what happens in the block from the listeners: it only looks like a run."""
+    heard = _listeners[:]
+    _listeners.clear()
+    try:
+        yield
+    finally:
+        _listeners[:] = heard

@@ -22,12 +22,12 @@ from ..limits import Limits
 from ..limits import Measure
 from ..limits import Reached
 from ..limits import first_met
+from .interruption import Interrupted
 from .models import Run
 from .models import now
 from .spending import Spending
 from .spending import spent_by_run
 from .spending import spent_on_day
-from .watch import Interrupted
 
 if TYPE_CHECKING:
     from ..state import State

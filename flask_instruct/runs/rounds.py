@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from typing import cast
+
+import sqlalchemy as sa
+from sqlalchemy.orm.attributes import set_committed_value
 
 from ..errors import RecordGone
 from ..events import Event
@@ -16,6 +20,7 @@ from ..events import Finish
 from ..events import RetryScheduled
 from ..events import RoundStarted
 from ..events import TextDelta
+from ..events import ToolCallRequest
 from ..events import Usage
 from ..handlers import AiResponseHandler
 from ..handlers import locate
@@ -28,6 +33,7 @@ from .models import Run
 from .models import ToolCall
 from .models import now
 from .models import storable
+from .models import uuid7
 from .notices import Notices
 from .points import reach
 from .steps import Steps
@@ -55,15 +61,19 @@ class Rounds:
         self._notices = notices
         self._gid = gid
         self._usage: Usage | None = None
+        self._provider = self._model = ""
         self._base_url: str | None = None
         self._began = 0.0
         self._model_call_id: str | None = None
-        self._message_id: str | None = None
+        self._run: Run | None = None
+        self._message: Message | None = None
+        self._begun: tuple[str, str] | None = None
         self._shown = 0
         self._buffer = ""
         self._flushed_at = 0.0
         self._hears_text = False
         self._takes_back = True
+        self._retrying = False
         self._heard_text = False
 
     def attach(self, handler: AiResponseHandler) -> None:
@@ -75,27 +85,35 @@ class Rounds:
         """Write down that a model call leaves, before it does: one that dies with its worker was made too."""
         self._steps.watch.checkpoint()
         self._began = time.monotonic()
-        self._base_url = event.base_url
+        self._provider, self._model, self._base_url = event.provider, event.model, event.base_url
         self._usage = None
-        self._message_id = None
+        self._message = self._begun = None
         self._shown = 0
         self._buffer = ""
-        with self._steps.step() as (unit, run):
-            row = ModelCall(
-                run_id=run.id,
-                provider=event.provider,
-                model=event.model,
-                attempt=self._steps.attempt,
-                try_number=event.attempt,
+        with self._steps.brief_step() as unit:
+            self._model_call_id = uuid7()
+            unit.connection.execute(
+                _LEAVES,
+                {
+                    "id": self._model_call_id,
+                    "run_id": self._steps.run_id,
+                    "provider": event.provider,
+                    "model": event.model,
+                    "attempt": self._steps.attempt,
+                    "try_number": event.attempt,
+                },
             )
-            unit.ledger.add(row)
-            if run.status == "retrying":
-                run.status, run.retry_at = "running", None
-                unit.ledger.flush()
-                self._notices.tell(unit, "run_changed", run)
-            unit.ledger.flush()
-            self._model_call_id = row.id
+            if self._retrying:
+                self._try_again(unit)
+        self._retrying = False
         reach("call leaves")
+
+    def _try_again(self, unit: Unit) -> None:
+        run = unit.ledger.get_one(Run, self._steps.run_id)
+        if run.status == "retrying":
+            run.status, run.retry_at = "running", None
+            unit.ledger.flush()
+            self._notices.tell(unit, "run_changed", run)
 
     def streamed(self, event: Event) -> None:
         """Gather a piece of the answer, and send what has gathered when it is time."""
@@ -113,24 +131,36 @@ class Rounds:
         self._usage = usage
 
     def finished(self, finish: Finish) -> None:
-        """Write the whole turn, its calls waiting; a call that was refused before it could run is answered at once."""
-        self._flush()
+        """Write the whole turn, the first of its calls begun and the others waiting.
+
+        A call that was refused before it could run is answered at once.
+        """
+        if self._hears_text:
+            self._flush()
+        # The page gets the rest of the text with the whole of it.
+        self._buffer = ""
         self._heard_text = False
         with self._steps.step() as (unit, run):
-            message = self._open_message(unit, run)
+            self._message = message = self._open_message(unit, run)
             message.state = "complete" if finish.reason in KEPT else "cut"
             message.text = finish.message.text
             message.parts = finish.message.to_json()
             message.finish_reason = finish.reason
             message.finish_raw = finish.raw
-            self._add_calls(unit, message, finish)
+            calls = self._add_calls(unit, message, finish)
             self._close_model_call(unit, None)
             unit.ledger.flush()
             self._notices.tell(unit, "message_finished", run, message)
-            for call in message.calls:
-                self._notices.tell(unit, "call_changed", run, call)
-        self._model_call_id = None
+            run.is_doing(next((call for call in calls if call.status == "running"), None))
+            for call in calls:
+                self._notices.tell(unit, "call_asked", run, call)
+        self._model_call_id = self._message = None
         reach("turn written")
+
+    def take_begun(self, request: ToolCallRequest) -> str | None:
+        """Return the id of the call where the turn was written with it begun already, which it is once."""
+        begun, self._begun = self._begun, None
+        return begun[1] if begun is not None and begun[0] == request.id else None
 
     def may_discard(self) -> bool:
         """Whether what was shown of the answer can be taken back: the page can, a handler must have said so."""
@@ -153,6 +183,7 @@ class Rounds:
             unit.ledger.flush()
             self._notices.tell(unit, "run_changed", run)
         self._model_call_id = None
+        self._retrying = True
 
     def lost(self, *, heard: bool = False) -> None:
         """Tell a handler that hears text that what it heard of the last answer is void.
@@ -176,15 +207,18 @@ class Rounds:
         """Complete the row of the physical call that is under way, when one is."""
         if self._model_call_id is None:
             return
-        row = unit.ledger.get(ModelCall, self._model_call_id)
-        assert row is not None
         usage = _storable(self._usage or Usage())
-        row.message_id = None if error else self._message_id
-        for name in COUNTS:
-            setattr(row, name, getattr(usage, name))
-        row.cost = cost(row.provider or "", row.model, usage, base_url=self._base_url)
-        row.seconds = time.monotonic() - self._began
-        row.error_class = error
+        unit.connection.execute(
+            _ENDS,
+            {
+                "model_call": self._model_call_id,
+                "message_id": None if error or self._message is None else self._message.id,
+                **{name: getattr(usage, name) for name in COUNTS},
+                "cost": cost(self._provider, self._model, usage, base_url=self._base_url),
+                "seconds": time.monotonic() - self._began,
+                "error_class": error,
+            },
+        )
 
     def _flush(self) -> None:
         piece, self._buffer = shown_text(self._buffer), ""
@@ -192,49 +226,65 @@ class Rounds:
         if not piece:
             return
         self._steps.watch.checkpoint()
-        offset = self._shown
-        with self._steps.step() as (unit, run):
-            message = self._open_message(unit, run)
-            message.text += piece
-        reach("text stored")
+        if self._message is None:
+            with self._steps.step() as (unit, run):
+                self._run, self._message = run, self._open_message(unit, run, piece)
+            reach("text stored")
+        else:
+            self._add_text(self._message, piece)
         self._shown += utf16_length(piece)
-        self._notices.tell_now("text_streamed", run, message, offset, piece)
         if self._hears_text:
             self._heard_text = True
             self._call_back(lambda handler: handler.handle_ai_text_chunk(piece))
 
-    def _open_message(self, unit: Unit, run: Run) -> Message:
-        """Return the row of the turn that is being received, made at its first sign of life."""
-        if self._message_id is not None:
-            message = unit.ledger.get(Message, self._message_id)
-            assert message is not None
-            return message
-        message = Message(run_id=run.id, seq=self._steps.next_seq(unit, Message), text="", state="streaming")
+    def _add_text(self, message: Message, piece: str) -> None:
+        text = message.text + piece
+        with self._steps.brief_step() as unit:
+            unit.connection.execute(_GROWS, {"message": message.id, "grown": text})
+        set_committed_value(message, "text", text)
+        reach("text stored")
+        self._notices.tell_now("text_streamed", self._run, message, self._shown, piece)
+
+    def _open_message(self, unit: Unit, run: Run, text: str = "") -> Message:
+        """Return the row of the turn that is being received, made at its first sign of life, with its first text."""
+        if self._message is not None:
+            # As it was committed: nobody else writes to it under our lease, so it is not read again.
+            unit.ledger.add(self._message)
+            return self._message
+        seq = self._steps.next_seq(unit, Message)
+        message = Message(run_id=run.id, seq=seq, text=text, state="streaming", calls=[])
         unit.ledger.add(message)
         unit.ledger.flush()
-        self._message_id = message.id
+        run.is_doing(writing=True)
         self._notices.tell(unit, "message_started", run, message)
         return message
 
     def _discard_message(self, unit: Unit, run: Run) -> None:
-        if self._message_id is None:
+        message, self._message = self._message, None
+        if message is None:
             return
-        message = unit.ledger.get(Message, self._message_id)
-        assert message is not None
-        self._message_id = None
+        self._steps.forget_seq()
+        unit.ledger.add(message)
         self._notices.tell(unit, "message_discarded", run, message)
         unit.ledger.delete(message)
         unit.ledger.flush()
 
-    def _add_calls(self, unit: Unit, message: Message, finish: Finish) -> None:
+    def _add_calls(self, unit: Unit, message: Message, finish: Finish) -> list[ToolCall]:
         if finish.reason != "tool_calls":
-            return
-        first = self._steps.next_seq(unit, ToolCall)
-        for seq, part in enumerate(finish.message.calls, first):
+            return []
+        parts = finish.message.calls
+        calls: list[ToolCall] = []
+        for seq, part in enumerate(parts, self._steps.next_seq(unit, ToolCall, len(parts))):
             row = ToolCall.from_function_request(part, run_id=self._steps.run_id, message_id=message.id, seq=seq)
             if part.refusal:
                 row.answer(part.refusal, "limit" if part.refusal.startswith(NOT_CARRIED_OUT) else "refused")
-            message.calls.append(row)
+            elif self._begun is None:
+                # Nothing lies between the turn and its first call: one commit less, and the page shows it at once.
+                row.begin(self._steps.attempt)
+                self._begun = (part.id, row.id)
+            calls.append(row)
+        unit.ledger.add_all(calls)
+        return calls
 
     def _call_back(self, callback: Callable[[AiResponseHandler], object]) -> None:
         """Call an app's callback outside any transaction of ours, and leave none of its open (G5)."""
@@ -246,6 +296,13 @@ class Rounds:
             logger.exception("A callback of %s failed", self._gid)
         finally:
             self._state.db.session.remove()
+
+
+_MODEL_CALLS = cast(sa.Table, ModelCall.__table__)
+_LEAVES = sa.insert(_MODEL_CALLS)
+_MESSAGES = cast(sa.Table, Message.__table__)
+_GROWS = sa.update(_MESSAGES).where(_MESSAGES.c.id == sa.bindparam("message")).values(text=sa.bindparam("grown"))
+_ENDS = sa.update(_MODEL_CALLS).where(_MODEL_CALLS.c.id == sa.bindparam("model_call"))
 
 
 def _storable(usage: Usage) -> Usage:

@@ -16,7 +16,9 @@ from sqlalchemy.exc import DataError
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import SQLAlchemyError
 
+from .claim import hold
 from .claim import renew_lease
+from .interruption import Interrupted
 from .models import Message
 from .models import Run
 from .models import ToolCall
@@ -24,7 +26,6 @@ from .models import now
 from .notices import Notices
 from .unit import Unit
 from .unit import unit_of_work
-from .watch import Interrupted
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Steps:
         self.watch = watch
         self.run_id = run.id
         self.attempt = run.attempt
+        self._seqs: dict[type[Message] | type[ToolCall], int] = {}
 
     @contextmanager
     def unit(self) -> Iterator[Unit]:
@@ -77,16 +79,34 @@ class Steps:
 
         :raises LostLease: when another worker has taken the run or it has ended.
         """
-        if not renew_lease(unit.connection, self.run_id, self.attempt, self._lease_end()):
-            raise LostLease(f"Run {self.run_id} was taken over; attempt {self.attempt} stops without a trace.")
-        run = unit.ledger.get(Run, self.run_id, populate_existing=True)
-        assert run is not None
+        run = hold(unit.ledger, self.run_id, self.attempt, self._lease_end())
+        if run is None:
+            raise self._lost()
         return run
 
-    def next_seq(self, unit: Unit, table: type[Message] | type[ToolCall]) -> int:
-        """Return the number of the run's next row in a table."""
-        last = unit.ledger.scalar(sa.select(sa.func.max(table.seq)).where(table.run_id == self.run_id))
-        return (last or 0) + 1
+    @contextmanager
+    def brief_step(self) -> Iterator[Unit]:
+        """A transaction that begins with the fence and has no need of the run's row."""
+        with self.unit() as unit:
+            if not renew_lease(unit.connection, self.run_id, self.attempt, self._lease_end()):
+                raise self._lost()
+            yield unit
+
+    def _lost(self) -> LostLease:
+        return LostLease(f"Run {self.run_id} was taken over; attempt {self.attempt} stops without a trace.")
+
+    def next_seq(self, unit: Unit, table: type[Message] | type[ToolCall], count: int = 1) -> int:
+        """Return the number of the first of the run's next ``count`` rows in a table."""
+        if table not in self._seqs:
+            last = unit.ledger.scalar(sa.select(sa.func.max(table.seq)).where(table.run_id == self.run_id))
+            self._seqs[table] = last or 0
+        # Counted on from there: nobody else adds any under our lease. What is rolled back leaves a gap.
+        self._seqs[table] += count
+        return self._seqs[table] - count + 1
+
+    def forget_seq(self) -> None:
+        """Look again for the next number: a row was taken back."""
+        self._seqs.clear()
 
     def wait(self, seconds: float) -> None:
         """Wait under the lease, which its own thread renews, until a stop or the end of the run's time.

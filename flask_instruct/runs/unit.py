@@ -109,10 +109,29 @@ class Unit:
         self._transaction = connection.get_transaction()
         self.spoiled = False
         """Whether something was left behind in it that nobody can clear up."""
-        self.ledger = Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
+        self._ledger: Session | None = None
         self.broadcasts: list[tuple[str, str]] = []
         """Stream and fragment of each broadcast that is committed with this unit."""
+        self.told: dict[str, Any] = {}
+        """The runs of which observers were told something in it, by their ids."""
         self._after: list[Callable[[], object]] = []
+
+    @property
+    def ledger(self) -> Session:
+        """The session of the ledger's rows; it has what was flushed, and the connection has no other."""
+        if self._ledger is None:
+            self._ledger = Session(self.connection, join_transaction_mode="rollback_only", expire_on_commit=False)
+        return self._ledger
+
+    def flush(self) -> None:
+        """Write what the ledger's session still holds back."""
+        if self._ledger is not None:
+            self._ledger.flush()
+
+    def close(self) -> None:
+        """Let the ledger's rows go: they can be read on, but are no longer watched."""
+        if self._ledger is not None:
+            self._ledger.close()
 
     @property
     def stands(self) -> bool:
@@ -159,12 +178,12 @@ def unit_of_work(engine: sa.Engine) -> Iterator[Unit]:
         unit = Unit(connection)
         try:
             yield unit
-            unit.ledger.commit()
+            unit.flush()
         except BaseException:
             unit.give_up()
             raise
         finally:
-            unit.ledger.close()
+            unit.close()
     unit.committed()
 
 

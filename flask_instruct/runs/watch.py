@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 from ..errors import InstructError
 from ..errors import Stopped
 from .claim import renew_lease
+from .interruption import Interrupted
 from .models import Run
 from .models import now
 from .stopping import stop_mark
@@ -38,13 +39,6 @@ WAKE: signal.Signals | None = getattr(signal, "SIGUSR1", None)
 
 class RunTimeout(InstructError):
     """Raise when a run has passed ``INSTRUCT_RUN_TIMEOUT`` seconds."""
-
-
-class Interrupted(BaseException):
-    """Raised to leave a run as it stands, for another worker to resume.
-
-    Not an :class:`Exception`: neither a tool nor the loop may take it for an error of the model or the app.
-    """
 
 
 class Parked(Interrupted):

@@ -22,6 +22,7 @@ from flask import Flask
 from flask import current_app
 from rq import Worker
 from rq.exceptions import StopRequested
+from rq.executions import Execution
 from rq.job import Job
 from rq.queue import Queue
 from rq.serializers import JSONSerializer
@@ -29,16 +30,18 @@ from rq.worker import WorkerStatus
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..adapters.registry import preload
 from ..config import Config
 from ..connections import connect_worker
+from .deaths import mourn
 from .grace import FOR_THE_MODEL
 from .grace import Hold
-from .grace import give_back
 from .queue import RunJob
 from .queue import run_queue
+from .standby import Standby
 from .sweep import sweep
 from .unit import ledger_engine
+from .warm import rehearse
+from .warm import warm
 
 if TYPE_CHECKING:
     from ..state import State
@@ -69,10 +72,47 @@ class RunWorker(Worker):
         self.hold = Hold()
         self._grace = grace
         self._grace_is_over = False
+        self._standby: Standby | None = None
+
+    def dequeue_job_and_maintain_ttl(self, *args: Any, **kwargs: Any) -> tuple[Job, Queue] | None:
+        if self._standby is None:
+            self._standby = Standby.fork(self.setup_work_horse_signals, self._rehearse, self._perform)
+        return super().dequeue_job_and_maintain_ttl(*args, **kwargs)
 
     def execute_job(self, job: Job, queue: Queue) -> None:
-        self.hold.attempt = 0
+        self.hold.forget()
         super().execute_job(job, queue)
+
+    def fork_work_horse(self, job: Job, queue: Queue) -> None:
+        standby, self._standby = self._standby, None
+        assert self.execution is not None
+        if standby is not None and standby.give(job.id, self.execution.id, queue.name):
+            self._horse_pid = standby.pid
+            return
+        super().fork_work_horse(job, queue)
+
+    def dismiss(self) -> None:
+        """End the work-horse that stands ready."""
+        if self._standby is not None:
+            self._standby.dismiss()
+            self._standby = None
+
+    def _rehearse(self) -> None:
+        """Touch what a run will need. Nothing stays open."""
+        try:
+            rehearse(current_app.extensions["instruct"])
+            self.connection.ping()
+        except Exception as error:
+            logger.debug("A work-horse could not rehearse: %s: %s", type(error).__name__, error)
+        self.connection.connection_pool.disconnect()
+
+    def _perform(self, job_id: str, execution_id: str, queue: str) -> None:
+        os.environ.update(RQ_WORKER_ID=self.name, RQ_JOB_ID=job_id)
+        job = self.job_class.fetch(job_id, connection=self.connection, serializer=self.serializer)
+        job.redis_server_version = self.get_redis_server_version()  # type: ignore[no-untyped-call]
+        self.execution = Execution.fetch(execution_id, job_id, connection=self.connection)
+        self.execution._job = job
+        self.main_work_horse(job, next(each for each in self.queues if each.name == queue))
 
     def handle_warm_shutdown_request(self) -> None:
         super().handle_warm_shutdown_request()  # type: ignore[no-untyped-call]
@@ -87,11 +127,10 @@ class RunWorker(Worker):
         if pid := self.horse_pid:
             _send(pid, signal.SIGKILL)
 
-    def handle_work_horse_killed(self, job: Job, *status: Any) -> None:
-        super().handle_work_horse_killed(job, *status)  # type: ignore[no-untyped-call]
-        if self._grace_is_over and self.hold.attempt:
-            state: State = current_app.extensions["instruct"]
-            give_back(state, ledger_engine(state.db), str(job.args[0]), self.hold.attempt)
+    def handle_work_horse_killed(self, job: Job, pid: int | None, status: int | None, *usage: Any) -> None:
+        super().handle_work_horse_killed(job, pid, status, *usage)  # type: ignore[no-untyped-call]
+        state: State = current_app.extensions["instruct"]
+        mourn(state, str(job.args[0]), self.hold, status, given_back=self._grace_is_over)
 
     def _shutdown(self) -> None:
         # RQ raises in its signal handler. What strikes inside a weak reference's callback is swallowed, so remember it.
@@ -119,7 +158,7 @@ def work(app: Flask, *, concurrency: int = 1, max_jobs: int | None = None) -> No
         state: State = app.extensions["instruct"]
         url = state.redis_url()
         _prepare(state)
-        preload(state.config)
+        warm(state)
     jobs: list[Role] = [lambda: _work(app, url, max_jobs)] * concurrency
     Supervisor([*jobs, lambda: _sweep(app)]).run()
 
@@ -155,7 +194,10 @@ def _work(app: Flask, url: str, max_jobs: int | None) -> int:
         )
         state.hold = worker.hold
         worker.log_job_description = False
-        worked = worker.work(logging_level="WARNING", max_jobs=max_jobs)
+        try:
+            worked = worker.work(logging_level="WARNING", max_jobs=max_jobs)
+        finally:
+            worker.dismiss()
     return REPLACE if worked and max_jobs else 0
 
 

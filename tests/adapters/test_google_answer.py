@@ -56,20 +56,6 @@ def read(body: str, size: int = 4096, request: ModelRequest | None = None) -> He
     return Heard(parse_payloads(read_payloads(cut_in(body, size)), request or asking()))
 
 
-def recorded() -> list[Any]:
-    """Every recorded answer that is none of HTTP's errors, streamed or not."""
-    if not recordings.FOLDER.exists():
-        return [pytest.param("", 0, marks=pytest.mark.skip(reason=recordings.ABSENT), id="absent")]
-    expected = json.loads((recordings.FOLDER / "expected.json").read_text())
-    return [
-        pytest.param(name, place, id=f"{name}-{place}")
-        for name, answers in expected.items()
-        if name.startswith("gemini/")
-        for place, answer in enumerate(answers)
-        if answer["status"] == 200
-    ]
-
-
 def as_array(body: str) -> str:
     """The same answer as a server sends it without ``alt=sse``."""
     return json.dumps([dict(payload) for payload in read_payloads([body.encode()])], indent=2, ensure_ascii=False)
@@ -80,7 +66,7 @@ def as_events(body: str) -> str:
 
 
 class TestRecordedAnswers:
-    @pytest.mark.parametrize(("name", "place"), recorded())
+    @pytest.mark.parametrize(("name", "place"), recordings.answered("gemini"))
     @pytest.mark.parametrize("size", SIZES)
     @pytest.mark.parametrize("form", [str, as_array, as_events])
     def test_mean_the_same_in_each_form_and_however_the_network_cuts_them(
@@ -99,7 +85,7 @@ class TestRecordedAnswers:
         signed = [part for part in heard.message.parts if "thoughtSignature" in (getattr(part, "opaque", None) or {})]
         assert len(signed) == wanted["signatures"]
 
-    @pytest.mark.parametrize(("name", "place"), recorded())
+    @pytest.mark.parametrize(("name", "place"), recordings.answered("gemini"))
     def test_are_never_a_success_when_cut_after_any_event(self, name: str, place: int) -> None:
         chunks = [dict(payload) for payload in read_payloads([recordings.exchange(name, place)["body"].encode()])]
         for kept in range(len(chunks)):

@@ -60,22 +60,8 @@ def recorded_body(name: str, place: int) -> str:
     return streamed_response(json.loads(body)) if body.lstrip().startswith("{") else body
 
 
-def recorded_answers() -> list[Any]:
-    """Every recorded answer that is none of the errors, streamed or not."""
-    if not recordings.FOLDER.exists():
-        return [pytest.param("", 0, marks=pytest.mark.skip(reason=recordings.ABSENT), id="absent")]
-    expected = json.loads((recordings.FOLDER / "expected.json").read_text())
-    return [
-        pytest.param(name, place, id=f"{name.rpartition('/')[2]}-{place}")
-        for name, answers in expected.items()
-        if name.startswith("openai-responses/")
-        for place, answer in enumerate(answers)
-        if answer["status"] == 200
-    ]
-
-
 class TestRecordedAnswers:
-    @pytest.mark.parametrize(("name", "place"), recorded_answers())
+    @pytest.mark.parametrize(("name", "place"), recordings.answered("openai-responses"))
     @pytest.mark.parametrize("size", [1, 7, 65536])
     def test_mean_the_same_however_the_network_cuts_them(self, name: str, place: int, size: int) -> None:
         wanted = recordings.expected(name, place)
@@ -91,7 +77,7 @@ class TestRecordedAnswers:
         assert heard.usage is not None
         assert [heard.usage.input_tokens, heard.usage.output_tokens] == wanted["usage"]
 
-    @pytest.mark.parametrize(("name", "place"), recorded_answers())
+    @pytest.mark.parametrize(("name", "place"), recordings.answered("openai-responses"))
     def test_cut_after_any_event_are_no_answers(self, name: str, place: int) -> None:
         events = recorded_body(name, place).strip().split("\n\n")
         for count in range(len(events)):

@@ -211,6 +211,30 @@ class TestTheClientsThatAreKept:
         assert os.read(reading, 1) == b"1"
         assert made.get(settings("a")) is before
 
+    def test_are_taken_from_those_made_ahead_once_and_by_one_process(self) -> None:
+        made: list[FakeClient] = []
+
+        def make(given: Any) -> FakeClient:
+            made.append(FakeClient(given))
+            return made[-1]
+
+        kept = Clients(make)
+        kept.prepare(settings("a"))
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writing, b"1" if kept.get(settings("a")) is made[0] else b"0")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reading, 1) == b"1"
+        assert kept.get(settings("a")) is kept.get(settings("a")) is made[0]
+        child = os.fork()
+        if child == 0:
+            os.write(writing, b"1" if kept.get(settings("a")) is made[1] else b"0")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reading, 1) == b"1", "the child shares a connection with its parent"
+
 
 def in_threads(work: Callable[[], None], count: int) -> None:
     threads = [threading.Thread(target=work) for _ in range(count)]

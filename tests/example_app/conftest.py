@@ -50,7 +50,7 @@ def seeded_file(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Pat
 
 @pytest.fixture
 def make_app(
-    sqlite_url: str, redis_url: str, key_prefix: str, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, redis_url: str, key_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Flask]]:
     """Make studios as ``make_app(KEY=value, …)``, with no provider's key in the environment."""
     for name in (
@@ -60,6 +60,7 @@ def make_app(
         "GOOGLE_API_KEY",
         "INSTRUCT_DEFAULT_MODEL",
         "DATABASE_URL",
+        "STUDIO_SMTP",
     ):
         monkeypatch.delenv(name, raising=False)
     made: list[Flask] = []
@@ -73,6 +74,7 @@ def make_app(
             "INSTRUCT_KEY_PREFIX": key_prefix,
             "INSTRUCT_QUEUE": key_prefix,
             "INSTRUCT_RETRIES": 0,
+            "STUDIO_MAIL_FOLDER": str(tmp_path / "mail"),
         }
         made.append(create_app({**defaults, **config}))
         return made[-1]
@@ -176,7 +178,7 @@ def studio(
     start: Callable[..., Process],
     key_of: Callable[[str], int],
 ) -> Studio:
-    names = ("SECRET_KEY", "INSTRUCT_REDIS_URL", "INSTRUCT_KEY_PREFIX", "INSTRUCT_QUEUE")
+    names = ("SECRET_KEY", "INSTRUCT_REDIS_URL", "INSTRUCT_KEY_PREFIX", "INSTRUCT_QUEUE", "STUDIO_MAIL_FOLDER")
     settings = {name: app.config[name] for name in names} | {"DATABASE_URL": app.config["SQLALCHEMY_DATABASE_URI"]}
     start([sys.executable, "-m", "flask", "--app", "example_app", "instruct", "worker"], env=settings, cwd=ROOT)
     return Studio(serve(app), key_of)

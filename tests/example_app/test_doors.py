@@ -67,6 +67,11 @@ def test_a_stranger_cannot_change_anything(app: Flask, key_of: Callable[[str], i
     assert stranger.post(f"/assessments/{key_of(LAB_REPORT)}/comments", body="Hello").status_code == 401
 
 
+def test_a_probe_without_a_cookie_is_answered(app: Flask) -> None:
+    answer = app.test_client().get("/instruct/health")
+    assert (answer.status_code, answer.json) == (200, {"status": "ok", "database": "ok", "redis": "ok"})
+
+
 def test_every_page_forbids_what_is_not_its_own(lead: Visitor) -> None:
     for path in ("/", "/login", "/about", "/nowhere", "/static/tokens.css"):
         assert lead.get(path).headers["Content-Security-Policy"] == POLICY

@@ -11,6 +11,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import func
 from sqlalchemy import select
+from sqlalchemy import text
 
 from example_app import create_app
 from example_app import seeding
@@ -85,3 +86,24 @@ def test_without_configuration_the_instance_folder_holds_everything(
     assert first.secret_key == second.secret_key
     assert stat.S_IMODE((tmp_path / "instance" / "secret_key").stat().st_mode) == 0o600
     assert (tmp_path / "instance" / "studio.db").exists()
+
+
+def test_a_database_of_an_earlier_version_is_put_aside_and_a_new_one_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setattr(Flask, "auto_find_instance_path", lambda app: str(tmp_path))
+    first = create_app({"INSTRUCT_REDIS_URL": redis_url})
+    with first.app_context(), db.engine.begin() as connection:
+        connection.execute(text("alter table assessment drop column due_on"))
+        db.engine.dispose()
+    second = create_app({"INSTRUCT_REDIS_URL": redis_url})
+    with second.app_context():
+        assert count(User) == len(PEOPLE)
+        db.session.execute(select(Assessment.due_on)).all()
+        db.session.remove()
+        db.engine.dispose()
+    assert (tmp_path / "studio.old.db").exists()
+    assert "kept as studio.old.db" in capsys.readouterr().err
+    create_app({"INSTRUCT_REDIS_URL": redis_url})
+    assert capsys.readouterr().err == ""

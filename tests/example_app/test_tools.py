@@ -77,6 +77,7 @@ def test_only_the_declared_tools_can_be_called(model: Callable[[str], Model]) ->
         "check_rubric",
         "add_comment",
         "resolve_comment",
+        "email_students",
     }
     for name in ("show_rubric", "_criterion", "record", "__class__"):
         assert model(ESSAY).use(name).kind == "unknown_tool"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 from flask import Flask
@@ -14,11 +15,14 @@ from jinja2 import DictLoader
 from flask_instruct.errors import HandlerError
 from flask_instruct.panel import instruct_panel
 from flask_instruct.panel.page import SHOWN_RUNS
+from flask_instruct.runs.models import now
 
 from .board import Board
 from .board import db
 from .pages import Work
+from .rows import a_run
 from .test_views import BY_SCRIPT
+from .test_views import GID
 from .test_views import field
 from .test_views import post
 
@@ -89,3 +93,24 @@ def test_technical_text_shows_in_debug_mode_only(app: Flask, client: FlaskClient
 def test_forms_carry_the_token_of_flask_wtf_where_an_app_uses_it(app: Flask, client: FlaskClient) -> None:
     app.jinja_env.globals["csrf_token"] = lambda: "from-wtf"
     assert field(client.get("/boards/1").text, "csrf_token") == "from-wtf"
+
+
+@pytest.mark.parametrize("status", ["running", "cancelling"])
+def test_a_run_that_all_workers_have_left_says_so_and_can_be_stopped(
+    app: Flask, client: FlaskClient, status: str
+) -> None:
+    """Also one that was told to stop, and whose worker died before it did (rq/rq#756)."""
+    left = now() - timedelta(minutes=3)
+    with app.app_context():
+        run = a_run(status, handler=GID, lease_until=left, cancel_requested=status == "cancelling")
+        db.session.add(run)
+        db.session.commit()
+        run_id = run.id
+    page = client.get("/boards/1").text
+    assert "Interrupted, waiting for a worker" in page
+    assert f'<time class="instruct-quiet" datetime="{left.isoformat()}" data-instruct-since>3 min' in page
+    assert f'formaction="/instruct/runs/{run_id}/stop"' in page
+    assert post(client, f"/instruct/runs/{run_id}/stop").status_code == 303
+    page = client.get("/boards/1").text
+    assert "Stopped" in page
+    assert "Interrupted" not in page

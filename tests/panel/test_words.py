@@ -15,8 +15,10 @@ from flask_instruct.calls import OutcomeKind
 from flask_instruct.errors import RETRYABLE
 from flask_instruct.panel import words
 from flask_instruct.panel.language import duration
+from flask_instruct.runs.models import HELD
 from flask_instruct.runs.models import CallStatus
 from flask_instruct.runs.models import Status
+from flask_instruct.runs.models import now
 
 from .rows import MOMENT
 from .rows import a_call
@@ -49,6 +51,23 @@ def test_a_run_names_the_tool_it_is_using() -> None:
     a_call(run, "check_rubric", status="done")
     a_call(run, "update_criterion", status="running")
     assert words.run_phrase(run).text == "Using “Update criterion”"
+
+
+@pytest.mark.parametrize("status", HELD)
+def test_a_run_whose_worker_went_silent_is_not_said_to_be_at_work(status: str) -> None:
+    """A status query shows the run as interrupted, not as running for ever (rq/rq#756)."""
+    run = a_run(status, lease_until=now() + timedelta(minutes=1))
+    a_call(run, "check_rubric", status="running")
+    assert "nterrupted" not in words.run_phrase(run).text + words.announcement(run)
+    run.lease_until = now() - timedelta(seconds=1)
+    assert words.run_phrase(run).text == "Interrupted, waiting for a worker"
+    assert words.run_phrase(run).tone == "waiting"
+    assert words.announcement(run) == "The work on the request was interrupted. It waits for a worker."
+
+
+@pytest.mark.parametrize("status", sorted(set(get_args(Status)) - set(HELD)))
+def test_a_run_that_nobody_holds_is_never_interrupted(status: str) -> None:
+    assert not a_run(status, lease_until=now() - timedelta(hours=1)).interrupted
 
 
 def test_an_ended_run_counts_what_was_done_and_not_what_was_claimed() -> None:

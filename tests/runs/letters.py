@@ -18,6 +18,7 @@ from flask import current_app
 
 from flask_instruct import Tool
 from flask_instruct import ToolError
+from flask_instruct import Uncertain
 from flask_instruct import ai_tool
 from flask_instruct.adapters.scripted import Say
 from flask_instruct.adapters.scripted import Turn
@@ -27,6 +28,7 @@ from flask_instruct.adapters.scripted import register_script
 from flask_instruct.messages import ModelRequest
 from flask_instruct.runs.models import Run
 from flask_instruct.transactions import on_commit
+from tests.support import wait_for
 
 from .notebook import Note
 from .notebook import Notebook
@@ -66,6 +68,7 @@ class Greet(Tool):
 
 class Correspondent(NoteKeeper, record=Notebook):
     ai_tools = [Greet]  # noqa: RUF012
+    letters_folder = ""
 
     @ai_tool(timeout=0.5)
     def write_letters(self, folder: str, to: list[str], then: str = "") -> str:
@@ -78,11 +81,19 @@ class Correspondent(NoteKeeper, record=Notebook):
 
     def send(self, folder: str, to: str) -> None:
         """Send a letter; what is special about some people happens before it goes out, or after."""
+        self.letters_folder = folder
         BEFORE.get(to, lambda handler: None)(self)
         assert self.call is not None
         with (Path(folder) / "sent").open("a") as file:
             file.write(f"{to} {self.call.idempotency_key}\n")
         AFTER.get(to, lambda handler: None)(self)
+
+    @ai_tool(timeout=20)
+    def write_patiently(self, folder: str, to: str) -> str:
+        """Write a note, and a letter that may take long."""
+        self._add("letters written")
+        self.after_commit(self.send, folder, to)
+        return "Letters written."
 
     async def send_slowly(self, folder: str) -> None:
         self.send(folder, "async reader")
@@ -160,6 +171,10 @@ def bounce(handler: Correspondent) -> None:
     raise ToolError("Nobody lives there.")
 
 
+def hang_up(handler: Correspondent) -> None:
+    raise Uncertain("The post office hung up in the middle of it.")
+
+
 def give_up(handler: Correspondent) -> None:
     raise WorkerDied
 
@@ -204,7 +219,17 @@ ENDINGS = {
     "delete": delete,
     "promise in a thread": promise_in_a_thread,
 }
+
+
+def wait(handler: Correspondent) -> None:
+    """Say that it has begun, and wait for the test."""
+    folder = Path(handler.letters_folder)
+    (folder / "begun").touch()
+    wait_for((folder / "go on").exists, timeout=20)
+
+
 BEFORE = {
+    "waiter": wait,
     "killer before": lambda handler: kill(),
     "looker": look,
     "stopper": stop,
@@ -218,6 +243,7 @@ BEFORE = {
 }
 AFTER = {
     "killer after": lambda handler: kill(),
+    "half taken": hang_up,
     "sleeper": lambda handler: time.sleep(30),
     "quitter": give_up,
 }

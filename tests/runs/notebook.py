@@ -10,6 +10,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import sqlalchemy as sa
 from flask import Flask
 from flask import url_for
@@ -216,32 +217,25 @@ register_script(
 register_script("loop", lambda request: [Use("link")])
 
 
-def die_at(order: str) -> None:
-    """Let this process die as ``{"point": …, "nth": …, "flag": …, "whole": …}`` says, once for all processes.
-
-    :param order: as JSON; ``nth`` counts from 1, ``flag`` is a file that says that it has happened, ``whole`` takes the
-        worker along.
-    """
-    wanted = json.loads(order)
-    seen = 0
+def measure_at_the_end(file: str) -> None:
+    """Let each process that carries out a run write down, as the run ends, what it holds: a line of JSON."""
 
     def reached(point: Point) -> None:
-        nonlocal seen
-        if point != wanted["point"] or Path(wanted["flag"]).exists():
-            return
-        seen += 1
-        if seen < wanted["nth"]:
-            return
-        Path(wanted["flag"]).touch()
-        if wanted["whole"]:
-            os.kill(os.getppid(), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+        if point == "ended":
+            with open(file, "a") as lines:
+                lines.write(json.dumps(held_by(psutil.Process())) + "\n")
 
     listen(reached)
 
 
-if "INSTRUCT_TEST_DEATH" in os.environ:
-    die_at(os.environ["INSTRUCT_TEST_DEATH"])
+def held_by(process: psutil.Process) -> dict[str, int]:
+    """What a process holds: kilobytes of memory, open files and sockets, threads."""
+    kilobytes = process.memory_info().rss // 1024
+    return {"kilobytes": kilobytes, "descriptors": process.num_fds(), "threads": process.num_threads()}
+
+
+if "INSTRUCT_TEST_MEASURES" in os.environ:
+    measure_at_the_end(os.environ["INSTRUCT_TEST_MEASURES"])
 
 
 def create_app() -> Flask:

@@ -218,6 +218,12 @@ def test_a_thread_of_the_tool_can_promise_nothing(
             "Do not repeat it without asking.",
         ),
         (
+            "half taken",
+            ("unknown", "Uncertain"),
+            "unknown: The post office hung up in the middle of it; it may or may not have happened. "
+            "Do not repeat it without asking.",
+        ),
+        (
             "sleeper",
             ("unknown", "ToolTimeout"),
             "unknown: it did not finish within 0.5 seconds and was stopped; it may or may not have happened. "

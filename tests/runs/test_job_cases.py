@@ -58,7 +58,7 @@ def family(process: Process) -> list[psutil.Process]:
 
 
 def horse(process: Process) -> int | None:
-    """The process that carries out a run under a worker."""
+    """The process that carries out a run under a worker, or the one that stands ready for the next."""
     below = [child.children() for child in psutil.Process(process.pid).children()]
     return next((children[0].pid for children in below if children), None)
 
@@ -83,7 +83,7 @@ def test_a_worker_that_is_told_to_end_as_it_takes_a_run_loses_none(app: Flask, a
     """SIGTERM between taking a job off the queue and being busy (rq/rq#2236)."""
     queue = run_queue(app.extensions["instruct"])
     first = worker()
-    wait_for(lambda: len(family(first)) == 1 + ROLES, message="the worker to wait")
+    wait_for(lambda: len(family(first)) > ROLES, message="the worker to wait")
     run = ask("write_two")
     wait_for(lambda: not queue.job_ids, message="the job to be taken")
     first.signal(signal.SIGTERM)
@@ -94,7 +94,7 @@ def test_a_worker_that_is_told_to_end_as_it_takes_a_run_loses_none(app: Flask, a
 
 
 def test_a_run_whose_whole_process_group_is_told_to_end_is_not_stuck(app: Flask, ask: Ask, worker: StartWorker) -> None:
-    """SIGTERM to the worker, its work-horse and all (rq/rq#507)."""
+    """SIGTERM to the worker, its work-horse and all; it goes on where it stopped (rq/rq#507, langgraph#7361)."""
     run = ask("pause_between")
     first = worker()
     wait_for(lambda: "first" in notes(), message="the first tool")
@@ -111,10 +111,12 @@ def test_g4_with_all_workers_dead_a_run_can_be_told_from_one_at_work(app: Flask,
     run = ask("slow")
     process = worker()
     wait_for(lambda: reread(run).messages, message="the run to begin")
+    assert (reread(run).status, reread(run).interrupted) == ("running", False)
     os.killpg(process.pid, signal.SIGKILL)
-    wait_for(lambda: (reread(run).lease_until or now()) < now(), message="the lease to end")
+    wait_for(lambda: reread(run).interrupted, message="the lease to end")
     assert sweep(app.extensions["instruct"]).runs == 1
     assert reread(run).cancel()
+    assert not reread(run).interrupted
     assert reread(run).status == "cancelled"
 
 
@@ -169,7 +171,7 @@ def test_g4_a_worker_that_sleeps_in_a_tool_past_its_lease_and_wakes_up_doubles_n
 def test_g4_a_tool_that_is_longer_than_the_lease_is_not_begun_again_while_its_worker_lives(
     app: Flask, ask: Ask, worker: StartWorker, tmp_path: Path
 ) -> None:
-    """A task longer than the visibility timeout, or that keeps heartbeats waiting (celery#5935, dramatiq#692)."""
+    """Longer than the visibility timeout, or no heartbeats (celery#5935, celery#5306, kombu#337, dramatiq#692)."""
     begun, go_on = tmp_path / "begun", tmp_path / "go on"
     env = {
         "INSTRUCT_TEST_HOLD": json.dumps({"begun": str(begun), "go_on": str(go_on), "text": "held"}),
@@ -196,7 +198,7 @@ def test_g4_a_model_that_thinks_longer_than_the_lease_is_asked_once(app: Flask, 
 
 
 def test_g4_many_rings_for_one_run_at_once_carry_it_out_once(app: Flask, ask: Ask, worker: StartWorker) -> None:
-    """Two executors begin the same work at the same moment (dbos#812)."""
+    """Two executors begin the same at once, or a message was copied and not acknowledged (dbos#812, dramatiq#431)."""
     run = ask("write_two")
     queue = run_queue(app.extensions["instruct"])
     for number in range(6):
@@ -273,10 +275,11 @@ def test_g8_a_run_that_a_person_stopped_has_not_failed_unexpectedly(app: Flask, 
     run = ask("endless_text")
     process = worker()
     wait_for(lambda: any(message.text for message in reread(run).messages), message="some text")
+    busy = horse(process)
     reread(run).cancel()
     ended = wait_for_end(run)
     assert (ended.status, ended.error_class, ended.error_safe) == ("cancelled", None, None)
-    wait_for(lambda: horse(process) is None, message="the job to end")
+    wait_for(lambda: horse(process) != busy, message="the job to end")
     assert FailedJobRegistry(queue=queue).get_job_count() == 0
     assert "Traceback" not in process.output
 
@@ -290,7 +293,7 @@ def test_a_job_that_comes_before_its_row_is_visible_runs_once_as_it_is(
     """A job begins before the request has committed what it is about (netbox#18880, rq/rq#327)."""
     state = app.extensions["instruct"]
     process = worker()
-    wait_for(lambda: len(family(process)) == 1 + ROLES, message="the worker to wait")
+    wait_for(lambda: len(family(process)) > ROLES, message="the worker to wait")
     run = ask("write_two", commit=False)
     run_id = run.id
     ring(state, run_id, 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -127,4 +129,34 @@ def test_a_pattern_stays_one_and_lines_outside_of_a_run_stay_as_they_are(caplog:
         "Outside of it",
     ]
     assert caplog.records[0].msg == "Run %s: Tool %s failed"
-    assert [getattr(record, "run_id", None) for record in caplog.records] == ["r-1"] * 4 + [None]
+    assert [getattr(record, "run_id", None) for record in caplog.records] == ["r-1"] * 4 + ["-"]
+
+
+def test_one_format_serves_lines_of_a_run_and_lines_outside_of_any(
+    app: Flask, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    logger.info("Swept: %d runs rung for", 2)
+    logger.warning("Run %s waits", "r-2", extra={"run_id": "r-2"})
+    with naming("r-3"):
+        logger.info("Claimed")
+    formatter = logging.Formatter("run=%(run_id)s %(message)s")
+    assert [formatter.format(record) for record in caplog.records] == [
+        "run=- Swept: 2 runs rung for",
+        "run=r-2 Run r-2 waits",
+        "run=r-3 Run r-3: Claimed",
+    ]
+
+
+def test_an_app_has_it_before_its_first_run() -> None:
+    code = (
+        "import logging, sys\n"
+        "from flask import Flask\nfrom flask_sqlalchemy import SQLAlchemy\nfrom flask_instruct import Instruct\n"
+        "logging.basicConfig(format='%(levelname)s run=%(run_id)s %(message)s', stream=sys.stdout)\n"
+        "app = Flask('x')\n"
+        "app.config.update(SECRET_KEY='x' * 30, SQLALCHEMY_DATABASE_URI='sqlite:///x.db')\n"
+        "db = SQLAlchemy(app)\nInstruct(app, db)\n"
+        "logging.getLogger('flask_instruct').warning('Ready')\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (said.stdout, said.stderr) == ("WARNING run=- Ready\n", "")

@@ -96,7 +96,7 @@ def test_a_terminated_worker_finishes_the_run_in_hand(app: Flask, ask: Ask, work
 
 def test_an_idle_worker_leaves_at_once_and_leaves_nobody_behind(app: Flask, worker: StartWorker) -> None:
     process = worker()
-    wait_for(lambda: len(family(process)) == 3, message="the worker's children")
+    wait_for(lambda: len(family(process)) == 4, message="a worker with a work-horse that stands ready, and the sweeper")
     processes = family(process)
     process.signal(signal.SIGINT)
     assert process.wait() == 0
@@ -147,6 +147,7 @@ def test_each_of_several_workers_has_its_own_share(app: Flask, ask: Ask, worker:
 def test_a_plain_rq_worker_carries_out_runs_as_documented(
     app: Flask, ask: Ask, start: Callable[..., Process], settings: dict[str, str]
 ) -> None:
+    """It has no app context of its own, and runs have one all the same (Flask-RQ2#50)."""
     page = (ROOT / "docs" / "deployment.md").read_text()
     (line,) = [line for line in page.splitlines() if " rq worker " in line and line.startswith("FLASK_APP=")]
     assert line.endswith(" instruct")
