@@ -18,6 +18,8 @@ import sqlalchemy as sa
 from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
+from ..live.addressed import addressed
+from ..live.addressed import opened
 from ..live.broadcasts import outlet
 from ..live.turbo_stream import turbo_stream
 from ..transactions import on_commit
@@ -185,7 +187,7 @@ def publish_late(state: State, rows: list[Fragment]) -> dict[str, str]:
     A broadcast that Redis has seen before is left alone, so that nothing happens when only its note was lost.
     """
     refresh = str(turbo_stream("refresh"))
-    return publish(state, [row._replace(html=refresh) for row in rows])
+    return publish(state, [row._replace(html=addressed(refresh, opened(row.html)[0])) for row in rows])
 
 
 def settle(session: Session, positions: dict[str, str]) -> None:
