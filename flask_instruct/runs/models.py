@@ -23,6 +23,7 @@ from sqlalchemy.orm import mapped_column
 from sqlalchemy.orm import relationship
 
 from ..identity import MAX_LENGTH
+from ..live.reader import Reader
 from ..prompt import ToolCall as CallPart
 from ..prompt import ToolResult
 from .money import Money
@@ -168,6 +169,8 @@ class Run(Ledger):
     limit_reached: Mapped[str | None] = mapped_column(sa.String(50))
     limits: Mapped[dict[str, Any] | None]
     base_url: Mapped[str | None] = mapped_column(WireText)
+    language: Mapped[str | None] = mapped_column(WireText)
+    timezone: Mapped[str | None] = mapped_column(WireText)
     created_at: Mapped[datetime] = mapped_column(default=now)
     queued_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
@@ -183,6 +186,11 @@ class Run(Ledger):
     @property
     def active(self) -> bool:
         return self.status in ACTIVE
+
+    @property
+    def reader(self) -> Reader:
+        """What the request that asked for the run had: what is rendered for the run is rendered for it."""
+        return Reader(self.base_url, self.language, self.timezone)
 
     def cancel(self) -> bool:
         """Stop the run, from any process; see ``Instruct.cancel``."""
