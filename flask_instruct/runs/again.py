@@ -75,7 +75,7 @@ def carry_out_asked(state: State, engine: sa.Engine, run_id: str) -> bool:
     found = False
     while (begun := _begin(state, engine, notices, run_id)) is not None:
         found = True
-        with state.app.test_request_context(base_url=begun.base_url):
+        with begun.reader.looking(state.app):
             fate = perform(state, begun)
         with unit_of_work(engine) as unit:
             _end(unit, notices, begun.effect_id, begun.tries, fate)

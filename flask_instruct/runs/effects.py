@@ -37,6 +37,7 @@ from .notices import Notices
 from .unit import Unit
 
 if TYPE_CHECKING:
+    from ..live.reader import Reader
     from ..state import State
     from .steps import Steps
 
@@ -55,7 +56,7 @@ class Begun:
     promise: Promise
     context: ToolContext
     gid: str
-    base_url: str | None
+    reader: Reader
 
 
 class Effects:
@@ -144,7 +145,7 @@ def begin(effect: Effect, run: Run) -> Begun:
         timeout=effect.timeout,
     )
     promise = Promise(cast(Owner, effect.owner), effect.method, effect.arguments, effect.timeout)
-    return Begun(effect.id, effect.tries, promise, context, run.handler, run.base_url)
+    return Begun(effect.id, effect.tries, promise, context, run.handler, run.reader)
 
 
 def perform(state: State, begun: Begun) -> Fate:
