@@ -40,6 +40,7 @@ MOST = 100
 """Fragments that one commit sends to one stream; for more the pages fetch themselves again."""
 
 _KEY = "flask_instruct.changes"
+_COMMITTING = "flask_instruct.committing"
 _AT_ONCE = 500
 
 
@@ -86,7 +87,6 @@ class Changes:
         self._session = session
         self._touched: Kept[RowKey] = Kept(session)
         self._before: dict[RowKey, Looks] = {}
-        self.committing = False
         event.listen(session, "after_transaction_end", self._ended)
 
     @classmethod
@@ -131,7 +131,6 @@ class Changes:
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
             self._before.clear()
-            self.committing = False
 
 
 class _News:
@@ -186,7 +185,7 @@ class _News:
 
 def _element(step: Step, html: Any, method: str | None) -> str:
     given = method if step.action == "replace" else None
-    return str(turbo_stream(step.action, target=step.target, targets=step.targets, html=html or "", method=given))
+    return str(turbo_stream(step.action, target=step.target, html=html or "", method=given, within=step.within))
 
 
 def _told(declaration: ModelBroadcast, looks: tuple[Look | None, Look | None]) -> str:
@@ -256,15 +255,19 @@ def _before_commit(session: Session) -> None:
     if not _declarations() or session.get_nested_transaction() is not None:
         return
     session.flush()
-    changes = Changes.of(session)
-    changes.committing = True
-    changes.tell()
+    session.info[_COMMITTING] = session.get_transaction()
+    _tell(session)
 
 
 def _after_flush(session: Session, context: Any) -> None:
     # Another listener of the commit has changed something after ours.
+    if session.info.get(_COMMITTING) is session.get_transaction():
+        _tell(session)
+
+
+def _tell(session: Session) -> None:
     changes: Changes | None = session.info.get(_KEY)
-    if changes is not None and changes.committing:
+    if changes is not None:
         changes.tell()
 
 

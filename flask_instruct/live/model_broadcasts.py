@@ -58,12 +58,16 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one stream is sent."""
+    """What one stream is sent.
+
+    :param within: id of the list that the target is in. A page may show both lists of a row that moved, and then has
+        its element twice until it has heard from both streams, whichever is first.
+    """
 
     stream: str
     action: Literal["append", "replace", "remove", "refresh"]
     target: str | None = None
-    targets: str | None = None
+    within: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,19 +127,18 @@ class ModelBroadcast:
         :param before: None when it was not there; ``after``: None when it is not there any more.
         :raises ValueError: for a row that is to be appended nobody knows where.
         """
-        was = {place.stream: place for place in (before.places if before else None) or ()}
-        now = {place.stream: place for place in (after.places if after else None) or ()}
+        was = dict.fromkeys((before.places if before else None) or ())
+        now = dict.fromkeys((after.places if after else None) or ())
         unsure = any(look is not None and look.places is None for look in (before, after))
-        for stream, place in was.items():
-            if stream not in now:
-                yield from self._refresh(stream) if unsure else self._gone(before, after, place)
-        for stream, place in now.items():
-            if unsure:
-                yield from self._refresh(stream)
-            elif stream not in was:
-                yield from self._appeared(before, after, place)
-            else:
-                yield from self._changed(before, after, place)
+        for place in (*was, *now) if unsure else ():
+            yield Step(place.stream, "refresh")
+        if unsure:
+            return
+        for place in was:
+            if place not in now:
+                yield from self._gone(before, after, place)
+        for place in now:
+            yield from self._appeared(before, after, place) if place not in was else self._changed(before, after, place)
 
     def render(self, record: Any) -> Markup:
         """Render the row."""
@@ -143,22 +146,21 @@ class ModelBroadcast:
         return render_fragment(self.template, **{snake_case(self.model.__name__): record, **self.context})
 
     def _gone(self, before: Look | None, after: Look | None, place: Place) -> Iterator[Step]:
+        assert before is not None
         if self.part is not None:
-            yield from self._refresh(place.stream) if after is not None else ()
+            if after is not None:
+                yield Step(place.stream, "refresh")
         elif self.template is None:
-            yield from self._refresh(place.stream)
-        elif after is not None and place.container is not None:
-            # Elsewhere on the same page its new element may stand already, whichever stream is told first.
-            selector = f"{_selector(place.container)} {_selector(_element(before))}"
-            yield Step(place.stream, "remove", targets=selector)
+            yield Step(place.stream, "refresh")
         else:
-            yield Step(place.stream, "remove", _element(before))
+            yield Step(place.stream, "remove", before.element, place.container)
 
     def _appeared(self, before: Look | None, after: Look | None, place: Place) -> Iterator[Step]:
         if self.part is not None:
-            yield from self._refresh(place.stream) if before is not None else ()
+            if before is not None:
+                yield Step(place.stream, "refresh")
         elif self.template is None or self.order_by:
-            yield from self._refresh(place.stream)
+            yield Step(place.stream, "refresh")
         elif place.container is None:
             raise ValueError(
                 f"broadcasts({self.model.__name__}) cannot tell which element of {place.stream} lists the rows: give "
@@ -170,17 +172,13 @@ class ModelBroadcast:
     def _changed(self, before: Look | None, after: Look | None, place: Place) -> Iterator[Step]:
         assert before is not None
         assert after is not None
-        if before.order != after.order:
-            yield from self._refresh(place.stream)
-        elif self.on and before.watched == after.watched:
+        reordered = before.order != after.order
+        if not reordered and self.on and before.watched == after.watched:
             return
-        elif self.template is None:
-            yield from self._refresh(place.stream)
+        if reordered or self.template is None:
+            yield Step(place.stream, "refresh")
         else:
-            yield Step(place.stream, "replace", _element(after))
-
-    def _refresh(self, stream: str) -> Iterator[Step]:
-        yield Step(stream, "refresh")
+            yield Step(place.stream, "replace", after.element, place.container)
 
     def _places(self, record: Any) -> Iterator[Place]:
         result = self.to(record)
@@ -206,13 +204,3 @@ class ModelBroadcast:
 def names(given: str | Iterable[str]) -> tuple[str, ...]:
     """Return names that may have been given as a single one."""
     return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _element(look: Look | None) -> str:
-    assert look is not None
-    return look.element
-
-
-def _selector(identifier: str) -> str:
-    quoted = identifier.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\a ")
-    return f'[id="{quoted}"]'

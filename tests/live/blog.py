@@ -106,6 +106,19 @@ class Commenter(AiResponseHandler, record=Assessment):
         db.session.rollback()
         return "Rolled back."
 
+    @ai_tool
+    def show_and_roll_back(self, text: str) -> str:
+        """Broadcast by hand what is rolled back, and then what is kept."""
+        comment = Comment(assessment=self.record, text=text)
+        db.session.add(comment)
+        self.broadcast_append_to(self.record, "comments", target="list", html=f"{text} in vain")
+        db.session.rollback()
+        with db.session.begin_nested() as savepoint:
+            self.broadcast_append_to(self.record, "comments", target="list", html=f"{text} in vain too")
+            savepoint.rollback()
+        self.broadcast_append_to(self.record, "comments", target="list", html=f"{text} for good")
+        return "Shown."
+
 
 def make_blog(database_url: str, **settings: Any) -> tuple[Flask, Instruct]:
     """Make the app and its extension; the tables are made by the caller."""

@@ -315,7 +315,7 @@ def test_a_row_that_moves_leaves_one_list_and_joins_the_other(
         (f"Assessment/{poster.id}:comments", "append"),
     ]
     # Only in the old list: a page may show both, and have the new element already.
-    assert captured[0].targets == f'[id="comments_assessment_{essay.id}"] [id="comment_{comment.id}"]'
+    assert captured[0].attributes["within"] == f"comments_assessment_{essay.id}"
     assert captured[1].text == "first (Poster)"
 
 
@@ -348,6 +348,20 @@ def test_the_list_may_be_named(instruct: Instruct, essay: Assessment, captured: 
     db.session.add(Comment(assessment=essay))
     db.session.commit()
     assert [fragment.target for fragment in captured] == ["thread", f"all_assessment_{essay.id}"]
+
+
+def test_a_row_may_move_between_lists_of_one_stream(
+    instruct: Instruct, assessments: list[Assessment], comment: Comment, captured: Captured
+) -> None:
+    instruct.broadcasts(
+        Comment, to=lambda c: "board", template="_comment.html", target=lambda c: dom_id(c.assessment, "cards")
+    )
+    comment.assessment = assessments[1]
+    db.session.commit()
+    assert [(each.action, each.target, each.attributes.get("within")) for each in captured] == [
+        ("remove", f"comment_{comment.id}", f"cards_assessment_{assessments[0].id}"),
+        ("append", f"cards_assessment_{assessments[1].id}", None),
+    ]
 
 
 @on_both
@@ -664,6 +678,10 @@ def test_a_tools_plain_edit_is_told_in_its_own_transaction(ask: Callable[..., li
 
 def test_a_tool_that_commits_twice_is_told_twice(ask: Callable[..., list[str]]) -> None:
     assert ["by the tool 1" in html for html in ask("add_twice")] == [True, False]
+
+
+def test_what_a_tool_broadcasts_by_hand_goes_with_what_it_rolls_back(ask: Callable[..., list[str]]) -> None:
+    assert [html.split("<template>")[1].split("<")[0] for html in ask("show_and_roll_back")] == ["by the tool for good"]
 
 
 @on_both
