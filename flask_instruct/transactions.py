@@ -90,7 +90,12 @@ def on_commit(session: Session | scoped_session[Any], function: Function) -> Non
     joined = session.info.get("flask_instruct.unit")
     if joined is not None:
         joined.after_commit(function)
-        return
+    else:
+        on_own_commit(session, function)
+
+
+def on_own_commit(session: Session, function: Function) -> None:
+    """Do :func:`on_commit` by the session's own outermost commit, also where it joins another transaction."""
     if innermost(session) is None:
         function()
         return

@@ -45,7 +45,7 @@ class AppCode:
         """
         outcome: ToolOutcome | None = None
         try:
-            with self._notices.gathering(unit), joined_session(self._state.db, unit):
+            with self._notices.gathering_committed(unit), joined_session(self._state.db, unit):
                 outcome = work(locate(self._gid))
                 if outcome.error:
                     raise _Undo
@@ -70,7 +70,7 @@ class AppCode:
     def call_back(self, unit: Unit, callback: Callable[[AiResponseHandler], object]) -> None:
         """Call a callback with the joined session; its failure is logged and undone, and costs the unit nothing."""
         try:
-            with self._notices.gathering(unit), joined_session(self._state.db, unit):
+            with self._notices.gathering_committed(unit), joined_session(self._state.db, unit):
                 callback(locate(self._gid))
         except RecordGone:
             pass

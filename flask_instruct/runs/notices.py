@@ -23,6 +23,7 @@ from ..live.addressed import opened
 from ..live.broadcasts import outlet
 from ..live.turbo_stream import turbo_stream
 from ..transactions import on_commit
+from ..transactions import on_own_commit
 from .models import Message
 from .models import Outbox
 from .models import Run
@@ -90,6 +91,22 @@ class Notices:
         with gathering() as broadcasts:
             yield
         unit.broadcasts += broadcasts
+
+    @contextmanager
+    def gathering_committed(self, unit: Unit) -> Iterator[None]:
+        """Collect as :meth:`gathering`, but only what the session commits: a rollback in the app's code drops it."""
+        with self.gathering(unit):
+            deliver = outlet.get()
+            assert deliver is not None
+
+            def hold_back(stream: str, html: str) -> None:
+                on_own_commit(self._state.db.session(), lambda: deliver(stream, html))
+
+            token = outlet.set(hold_back)
+            try:
+                yield
+            finally:
+                outlet.reset(token)
 
     def tell(self, unit: Unit, change: str, *about: object) -> None:
         """Tell every observer of a change that is about to be committed."""
