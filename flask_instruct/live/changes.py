@@ -41,6 +41,8 @@ MOST = 100
 
 _KEY = "flask_instruct.changes"
 _COMMITTING = "flask_instruct.committing"
+_OWNER = "flask_instruct.owner"
+_BESIDE = "_flask_instruct_beside"
 _AT_ONCE = 500
 
 
@@ -281,17 +283,27 @@ def _beside(owner: Session, mode: Any) -> Iterator[Session]:
     The rows are read anew, so that a relationship follows a foreign key that was set by hand. It is of the app's own
     class: what the app has it leave out, such as rows marked as deleted, is left out here too.
     """
-    parent: Any = type(owner)
-
-    class Beside(parent):  # type: ignore[misc]
-        def get_bind(self, mapper: Any = None, clause: Any = None, bind: Any = None, **kwargs: Any) -> Any:
-            return owner.connection(bind_arguments={"mapper": mapper, "clause": clause, "bind": bind, **kwargs})
-
     db: SQLAlchemy = current_app.extensions["instruct"].db
     options = {key: value for key, value in db.session.session_factory.kw.items() if key != "class_"}
     options |= {"autoflush": False, "join_transaction_mode": mode}
-    with Beside(**options) as session:
+    with _class_beside(type(owner))(**options) as session:
+        session.info[_OWNER] = owner
         yield session
+
+
+def _class_beside(parent: Any) -> Any:
+    """Return the class of sessions beside those of a class; it is made once, and lives as long as that one."""
+    made = vars(parent).get(_BESIDE)
+    if made is None:
+
+        class Beside(parent):  # type: ignore[misc]
+            def get_bind(self, mapper: Any = None, clause: Any = None, bind: Any = None, **kwargs: Any) -> Any:
+                about = {"mapper": mapper, "clause": clause, "bind": bind, **kwargs}
+                return self.info[_OWNER].connection(bind_arguments=about)
+
+        made = Beside
+        setattr(parent, _BESIDE, made)
+    return made
 
 
 def _read(session: Session, rows: list[RowKey]) -> dict[RowKey, Any]:
