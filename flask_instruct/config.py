@@ -110,6 +110,8 @@ class Config:
     """Seconds between pings on the live socket; keep below the proxy's idle timeout."""
     socket_queue: int = 1000
     """Frames waiting for one slow page before its socket is closed to resume by replay."""
+    allow_scripts: bool = False
+    """Whether scripts and event handlers in fragments run; what a model wrote must never get into one unescaped then."""
     max_sockets: int = 10000
     """Open pages of one web process; further ones are told to try again later."""
 

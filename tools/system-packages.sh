@@ -1,5 +1,6 @@
 #!/bin/sh
-# Install Chromium and PostgreSQL for the tests where they are missing and this user may; else say what to install.
+# Install Chromium and PostgreSQL (in CI nginx too) for the tests where they are missing and this user may; else say what
+# to install.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -58,6 +59,10 @@ if ! have_postgresql && ! apt_install postgresql; then
     say "  Fedora:          sudo dnf install postgresql-server"
     say "  macOS:           brew install postgresql@17 && export PATH=\"\$(brew --prefix postgresql@17)/bin:\$PATH\""
     say "or set INSTRUCT_TEST_POSTGRES_URL=postgresql+psycopg://user:password@host/postgres (it makes databases there)."
+fi
+# A machine of one's own would find a web server on its port 80 from then on.
+if [ -n "${CI:-}" ] && ! PATH="$PATH:/usr/sbin" command -v nginx >/dev/null 2>&1; then
+    apt_install nginx-light || say "nginx is not there, so the tests behind it are skipped."
 fi
 if ! have_chromium && ! install_chromium; then
     say "Chromium is not there, so the tests in a browser are skipped. It comes with"

@@ -1,6 +1,8 @@
-"""The messages between page and server, as JSON, and the WebSocket frames that carry the server's.
+"""The messages between page and server, as JSON, and the bytes that carry the server's: WebSocket frames, or events
+of a stream where no WebSocket gets through.
 
 Server: ``{id, stream, html}`` or a list of them; ``{"type": "subscribed" | "ready" | "reset" | "ping" | "pong"}``.
+At its end an event stream says ``{"type": "bye", "code": 1012}`` for what a WebSocket's close frame says.
 Page: ``{"type": "subscribe", "streams": [{token, since}]}``, ``{"type": "unsubscribe", "streams": [name]}``,
 ``{"type": "ping"}``.
 """
@@ -39,6 +41,11 @@ class Frame:
     @cached_property
     def websocket(self) -> bytes:
         return websocket_frame(TEXT, self.payload)
+
+    @cached_property
+    def event(self) -> bytes:
+        # JSON has no line breaks of its own.
+        return b"data: " + self.payload + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,10 @@ def ping() -> Frame:
 
 def pong() -> Frame:
     return _frame({"type": "pong"})
+
+
+def bye(code: int, reason: str) -> Frame:
+    return _frame({"type": "bye", "code": code, "reason": reason})
 
 
 def batches(events: Iterable[Frame]) -> Iterator[Frame]:
@@ -162,7 +173,7 @@ def _unsubscribe(stream: Any) -> Unsubscribe:
     return Unsubscribe(stream)
 
 
-def _frame(data: dict[str, str | None]) -> Frame:
+def _frame(data: dict[str, str | int | None]) -> Frame:
     return Frame(json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from flask import Flask
@@ -60,6 +61,10 @@ class LocalBus(Bus):
                 listener.put(Arrived(stream, position, html, audience))
         self.published(stream, Entry(position, html, audience))
         return str(position)
+
+    def publish_all(self, stream: str, broadcasts: Sequence[tuple[str | None, str]]) -> list[str | None]:
+        """Publish several fragments of one stream, each a name and its HTML."""
+        return [self.publish(stream, html, broadcast_id=name) for name, html in broadcasts]
 
     def published(self, stream: str, entry: Entry) -> None:
         """Hear of each broadcast; for subclasses."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("flask_instruct")
 
+_EXEMPT = "instruct_live_exempt"
+
 _TEXTS = {
     "changed": "This was changed elsewhere while you were writing.",
     "removed": "This was removed elsewhere while you were writing.",
@@ -76,7 +78,9 @@ def instruct_scripts(nonce: str | None = None) -> Markup:
         "src": url_for("instruct_live.static", filename="instruct.js"),
         # Only the path: behind a proxy the page knows better than we which host and scheme it came from.
         "data-instruct-socket": urlsplit(url_for("instruct_live.socket")).path,
+        "data-instruct-events": urlsplit(url_for("instruct_live.events")).path,
         "data-instruct-ping": _live().config.ping_interval,
+        **({"data-instruct-scripts": ""} if _live().config.allow_scripts else {}),
         **{f"data-instruct-text-{name}": _translated(text) for name, text in _TEXTS.items()},
     }
     nonce = nonce or g.get("csp_nonce") or getattr(request, "csp_nonce", None)
@@ -87,8 +91,17 @@ def instruct_scripts(nonce: str | None = None) -> Markup:
 
 
 def _note_start(sender: Flask, **extra: Any) -> None:
+    _exempt_events(sender)
     _live().bus.prepare()
     g.instruct_started = time.monotonic()
+
+
+def _exempt_events(app: Flask) -> None:
+    """Let Flask-WTF's CSRFProtect pass the events: a page listens, changes nothing, and is told by its Origin."""
+    protection = app.extensions.get("csrf")
+    if protection is not None and not app.extensions.get(_EXEMPT):
+        app.extensions[_EXEMPT] = True
+        protection.exempt(app.blueprints["instruct_live"])
 
 
 def _cursor(live: Live) -> str:

@@ -1,8 +1,9 @@
-"""The routes of live pages: the socket, and the scripts that use it."""
+"""The routes of live pages: the socket, the events for where no socket gets through, and the scripts that use them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from flask import Blueprint
@@ -13,13 +14,18 @@ from flask import make_response
 from flask import request
 from flask_sock import Sock
 
+from . import scripts
 from . import server
 from . import takeover
 from .audience import is_own_origin
 from .broadcasts import EXTENSION
+from .event_stream import HEADERS
+from .event_stream import EventStream
 from .handshake import Handshake
+from .sockets import MESSAGE_BYTES
 from .sockets import LockedSocket
 from .sockets import ThreadSocket
+from .speech import EVENTS
 from .takeover import Borrowed
 from .visitor import Visitor
 
@@ -28,38 +34,35 @@ logger = logging.getLogger("flask_instruct")
 CHECK_INTERVAL = 60.0
 """Seconds after which a page's right to listen is asked for again."""
 
-_UPGRADED = "flask_instruct.upgraded"
+_TAKEN = "flask_instruct.taken"
 _SERVER_SOCKETS = ("werkzeug.socket", "gunicorn.socket")
 
 
 def register(app: Flask, url_prefix: str) -> None:
     """Add the routes to an app."""
-    blueprint = Blueprint("instruct_live", __name__, static_folder="static", static_url_path="/live")
+    blueprint = Blueprint("instruct_live", __name__)
     blueprint.before_request(_handshake)
     blueprint.after_request(_ended)
     Sock().route("/socket", bp=blueprint, endpoint="socket")(_socket)
+    blueprint.post("/events", endpoint="events")(_events)
+    blueprint.get("/live/<path:filename>", endpoint="static")(scripts.serve)
     app.register_blueprint(blueprint, url_prefix=url_prefix)
 
 
 class _TakenOver(Response):
-    """What the server gets once the socket's conversation is over: nothing that it would write into the socket."""
+    """What the server gets once a socket is not its own any more: nothing that it would write into it."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         if "gunicorn.socket" in environ:
             raise StopIteration
         # Werkzeug takes it for a page that has left, and is silent (pallets/werkzeug#2865).
-        raise ConnectionAbortedError("the socket was a WebSocket")
+        raise ConnectionAbortedError("the socket was taken over")
 
 
 def _handshake() -> Response | None:
-    """Refuse before the upgrade what must not be upgraded; make the socket safe for the rest."""
-    if request.endpoint != "instruct_live.socket":
+    """Refuse at once what may not listen; make the server's socket safe for the rest."""
+    if request.endpoint not in ("instruct_live.socket", "instruct_live.events"):
         return None
-    environ = request.environ
-    problem = server.unusable(environ)
-    if problem is not None:
-        logger.error(problem)
-        return _refusal(503, problem)
     allowed = _live().config.allowed_origins
     if not is_own_origin(request.headers.get("Origin"), request.host, request.scheme, allowed):
         logger.warning(
@@ -68,6 +71,15 @@ def _handshake() -> Response | None:
             request.host,
         )
         return _refusal(403, "This origin may not open the socket.")
+    return _prepare_socket() if request.endpoint == "instruct_live.socket" else None
+
+
+def _prepare_socket() -> Response | None:
+    environ = request.environ
+    problem = server.unusable(environ)
+    if problem is not None:
+        logger.error(problem)
+        return _refusal(503, problem)
     if not _is_websocket(environ):
         return _refusal(426, "A WebSocket handshake of version 13 is expected here.")
     # A frame is encoded once for all pages, and compressing it for each took most of the memory of idle sockets.
@@ -81,7 +93,7 @@ def _handshake() -> Response | None:
 
 def _socket(ws: Any) -> None:
     """Serve one page: in the loop, or until it leaves where the server's thread has to stay with its socket."""
-    request.environ[_UPGRADED] = True
+    request.environ[_TAKEN] = True
     live = _live()
     _release_session()
     handshake = Handshake(request.environ)
@@ -99,8 +111,48 @@ def _socket(ws: Any) -> None:
         live.hub.remove(connection)
 
 
+def _events() -> Response:
+    """Send one page what it follows as the events of a response; the request's body is its message."""
+    live = _live()
+    if (request.content_length or 0) > MESSAGE_BYTES:
+        return _refusal(413, "The message is too big.")
+    message = request.get_data(cache=False, as_text=True)
+    _release_session()
+    handshake = Handshake(request.environ)
+    for key in _SERVER_SOCKETS:
+        if takeover.is_possible(sock := request.environ.get(key)):
+            return _held_events(live, handshake, Borrowed(sock), message)
+    problem = server.blocked_by_events(request.environ)
+    if problem is not None:
+        logger.error(problem)
+        return _refusal(503, problem)
+    connection = EventStream(limit=live.config.socket_queue, ping_interval=live.config.ping_interval)
+    visitor = Visitor(live.site, handshake, connection)
+
+    def body() -> Iterator[bytes]:
+        live.hub.add(connection)
+        try:
+            visitor.receive(message)
+            yield from connection.pieces(CHECK_INTERVAL, visitor.check)
+        finally:
+            live.hub.remove(connection)
+
+    return Response(body(), headers=HEADERS)
+
+
+def _held_events(live: Any, handshake: Handshake, sock: Borrowed, message: str) -> Response:
+    """Answer by hand, as the server is not to know of the rest."""
+    lines = ["HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in HEADERS.items()), "Connection: close", "", ""]
+    sock.send("\r\n".join(lines).encode())
+    request.environ[_TAKEN] = True
+    held = live.loop.hold(sock.take(), EVENTS)
+    live.hub.add(held)
+    held.serve(Visitor(live.site, handshake, held), message)
+    return _TakenOver()
+
+
 def _ended(response: Response) -> Response:
-    return _TakenOver() if _UPGRADED in request.environ else response
+    return _TakenOver() if _TAKEN in request.environ else response
 
 
 def _is_websocket(environ: dict[str, Any]) -> bool:

@@ -43,14 +43,21 @@ class WebServer:
 
 def unusable(environ: Mapping[str, Any]) -> str | None:
     """Say why a request's server cannot hold a socket open, or None if it can."""
-    if not environ.get("wsgi.multithread"):
-        return (
-            "Live pages need a server with threads, and this one answers a single request at a time: "
-            "run gunicorn with --worker-class gthread --threads 16, or Flask's server with threads."
-        )
+    if (problem := blocked_by_events(environ)) is not None:
+        return problem
     if not any(key in environ for key in ("werkzeug.socket", "gunicorn.socket")):
-        return "Live pages work on gunicorn (gthread, gevent) and Flask's own server; this one lends no socket."
+        return "Sockets work on gunicorn (gthread, gevent) and Flask's own server; here pages use events instead."
     return None
+
+
+def blocked_by_events(environ: Mapping[str, Any]) -> str | None:
+    """Say why a request's server cannot send events for long, or None if it can."""
+    if environ.get("wsgi.multithread"):
+        return None
+    return (
+        "Live pages need a server with threads, and this one answers a single request at a time: "
+        "run gunicorn with --worker-class gthread --threads 16, or Flask's server with threads."
+    )
 
 
 def _gunicorn_worker() -> Any:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import socket
 from functools import lru_cache
+from typing import TypeGuard
 
 from . import loop
 
 
-def is_possible(sock: object) -> bool:
+def is_possible(sock: object) -> TypeGuard[socket.socket]:
     """Tell whether a socket can be taken away from its server: one of the system's own, without TLS of Python's.
 
     One of gevent's belongs to its hub, and only that may wait for it.

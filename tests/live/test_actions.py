@@ -6,13 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from flask import Flask
+from flask import Response
+from flask import make_response
+from flask import render_template_string
 from markupsafe import Markup
+from playwright.sync_api import Error
 from playwright.sync_api import Page
 
 from flask_instruct.live.turbo_stream import turbo_stream
+from tests.support import wait_for
 
+from .site import live_of
 from .watching import heard
 from .watching import items
+from .watching import listening
 from .watching import open_live
 from .watching import render
 
@@ -122,7 +130,7 @@ def test_text_for_a_finished_or_absent_element_is_ignored(page: Page) -> None:
     assert render(page, fragment, body="") is True
 
 
-def test_t14_what_a_model_writes_is_never_run(page: Page) -> None:
+def test_t14_case_39_what_a_model_writes_is_never_run(page: Page) -> None:
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.on("dialog", lambda dialog: requests.append(dialog.message))
@@ -276,3 +284,103 @@ def test_custom_actions_are_left_to_turbo_when_it_is_there(new_page: Callable[..
         }"""
     )
     assert page.evaluate("window.shouted") == "shout"
+
+
+LOG = "<div id='log' data-instruct-follow style='height: 60px; overflow-y: auto'>{}</div>"
+
+
+def log_of(lines: int) -> str:
+    return LOG.format("".join(f"<p id='line{number}' style='height: 30px; margin: 0'>x</p>" for number in range(lines)))
+
+
+def line(name: str) -> str:
+    return turbo_stream("append", target="log", html=markup(f"<p id='{name}' style='height: 30px; margin: 0'>y</p>"))
+
+
+def from_the_end(page: Page) -> float:
+    return float(page.eval_on_selector("#log", "(log) => log.scrollHeight - log.scrollTop - log.clientHeight"))
+
+
+SITES = """<!doctype html><html lang="en"><head><title>Site</title>{{ instruct_scripts(nonce="n0") }}</head><body>
+{{ turbo_stream_from("board") }}<div id="box">box</div></body></html>"""
+
+
+@pytest.fixture
+def with_policy(
+    make_app: Callable[..., Flask], serve_site: Callable[..., str], new_page: Callable[..., Page]
+) -> Callable[..., tuple[Page, Flask]]:
+    """Open a page of a site whose Content-Security-Policy is given, as ``with_policy(policy, **settings)``."""
+
+    def open_page(policy: str, **settings: Any) -> tuple[Page, Flask]:
+        app = make_app(**settings)
+
+        @app.get("/site")
+        def site() -> Response:
+            response = make_response(render_template_string(SITES))
+            response.headers["Content-Security-Policy"] = policy
+            return response
+
+        return open_live(listening(new_page()), serve_site(app), "/site"), app
+
+    return open_page
+
+
+def test_a_policy_of_trusted_types_is_kept(with_policy: Callable[..., tuple[Page, Flask]]) -> None:
+    page, app = with_policy("require-trusted-types-for 'script'; trusted-types flask-instruct")
+    with pytest.raises(Error, match="TrustedHTML"):
+        page.evaluate("document.createElement('div').innerHTML = '<b>no</b>'")
+    live_of(app).bus.publish("board", turbo_stream("update", target="box", html=markup("<b>yes</b>")))
+    page.wait_for_selector("#box b")
+    live_of(app).bus.publish("board", turbo_stream("refresh"))
+    wait_for(lambda: page.locator("#box b").count() == 0)
+
+
+def test_scripts_run_only_where_the_site_says_so(with_policy: Callable[..., tuple[Page, Flask]]) -> None:
+    policy = "script-src 'self' 'nonce-n0'"
+    hostile = markup("<script>document.body.dataset.ran = 1</script><b>done</b>")
+    for allowed in (False, True):
+        page, app = with_policy(policy, allow_scripts=allowed)
+        live_of(app).bus.publish("board", turbo_stream("update", target="box", html=hostile))
+        page.wait_for_selector("#box b")
+        assert page.evaluate("document.body.dataset.ran ?? ''") == ("1" if allowed else "")
+
+
+def test_htmx_sees_what_is_new(page: Page) -> None:
+    page.evaluate("window.htmx = { seen: [], process: (place) => window.htmx.seen.push(place.id) }")
+    render(
+        page,
+        turbo_stream("append", target="list", html=markup("<b hx-get=/x>x</b>")),
+        body="<div id=all><p id=list></p></div>",
+    )
+    assert page.evaluate("window.htmx.seen") == ["all"]
+    page.evaluate("delete window.htmx")
+
+
+def test_a_log_that_is_read_to_its_end_follows_and_one_that_was_scrolled_up_stays(
+    with_policy: Callable[..., tuple[Page, Flask]],
+) -> None:
+    page, _app = with_policy("style-src 'unsafe-inline'")
+    render(page, body=log_of(10))
+    page.eval_on_selector("#log", "(log) => { log.scrollTop = log.scrollHeight; }")
+    render(page, line("new1"))
+    assert from_the_end(page) == 0
+    page.eval_on_selector("#log", "(log) => { log.scrollTop = 100; }")
+    render(page, line("new2"))
+    assert page.eval_on_selector("#log", "(log) => log.scrollTop") == 100
+    # Exchanged as a whole, by a longer one, at its end.
+    page.eval_on_selector("#log", "(log) => { log.scrollTop = log.scrollHeight; }")
+    render(page, turbo_stream("replace", target="log", html=markup(log_of(30))))
+    assert from_the_end(page) == 0
+
+
+def test_streaming_text_keeps_its_log_at_the_end(
+    with_policy: Callable[..., tuple[Page, Flask]],
+) -> None:
+    page, _app = with_policy("style-src 'unsafe-inline'")
+    render(page, body=LOG.format("<p id='talk' style='margin: 0'></p>"))
+    said = ""
+    for number in range(40):
+        piece = f"word {number} and more of it "
+        render(page, turbo_stream("text", target="talk", html=piece, offset=len(said)))
+        said += piece
+        assert from_the_end(page) <= 1

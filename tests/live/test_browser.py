@@ -63,7 +63,7 @@ def test_two_people_end_with_the_same_page(new_page: NewPage, address: str, boar
         converge(page, new_page, address)
 
 
-def test_case_1_what_is_published_between_render_and_subscribe_is_not_lost(
+def test_cases_1_and_3_what_is_published_between_render_and_subscribe_is_not_lost(
     page: Page, address: str, board: Board
 ) -> None:
     opened = threading.Event()
@@ -399,7 +399,7 @@ def test_case_25_a_preview_opens_no_socket(page: Page, app: Flask, serve_site: S
     assert holds(lambda: page.evaluate("sockets.length") == 0, 0.8)
 
 
-def test_t21_back_and_forth_leaves_one_socket_and_one_of_each(
+def test_t21_case_15_back_and_forth_leaves_one_socket_and_one_of_each(
     page: Page, new_page: NewPage, address: str, app: Flask, board: Board
 ) -> None:
     open_live(listening(page), address)
@@ -455,6 +455,70 @@ def test_case_48_a_burst_of_refreshes_is_one_request(page: Page, address: str, b
         board.tell("refresh")
     wait_for(lambda: page.inner_text("#title") == "Refreshed")
     assert holds(lambda: len(requests) <= 2, 1)
+
+
+def test_case_14_five_elements_for_one_stream_and_a_refresh_is_one_request(
+    page: Page, address: str, board: Board
+) -> None:
+    open_live(page, address)
+    page.evaluate(
+        "for (const each of [1, 2, 3, 4]) document.body.append(document.querySelector('instruct-stream').cloneNode())"
+    )
+    page.wait_for_function("document.querySelectorAll('instruct-stream[connected]').length === 5")
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url) if request.url == f"{address}/" else None)
+    board.write(title="Refreshed")
+    board.tell("refresh")
+    wait_for(lambda: page.inner_text("#title") == "Refreshed")
+    assert holds(lambda: len(requests) == 1, 0.5)
+
+
+def test_case_17_a_script_that_is_loaded_twice_renders_each_broadcast_once(
+    page: Page, address: str, app: Flask, board: Board
+) -> None:
+    open_live(listening(page), address)
+    page.evaluate("import('/instruct/live/instruct.js?again')")
+    board.add("a")
+    board.say("once")
+    wait_for(lambda: page.text_content("#talk") == "once")
+    assert items(page) == ["a"]
+    assert len(live_of(app).hub) == 1
+    assert len(heard(page, "rendered")) == 2
+
+
+def test_case_45_a_person_who_goes_elsewhere_is_not_taken_back_by_a_refresh(
+    page: Page, address: str, board: Board
+) -> None:
+    open_live(page, address)
+    board.write(title="Refreshed")
+    board.tell("refresh")
+    page.wait_for_event("request", lambda request: request.url == f"{address}/")
+    page.goto(f"{address}/?second=1")
+    is_live(page)
+    assert holds(lambda: page.url == f"{address}/?second=1", 0.6)
+
+
+def test_case_24_an_hour_of_updates_in_a_hidden_tab_leaves_memory_flat(page: Page, address: str, board: Board) -> None:
+    """3,600 of them, as fast as they go; what a page keeps of each would show."""
+    open_live(page, address)
+    page.evaluate("Object.defineProperty(document, 'visibilityState', { get: () => 'hidden' })")
+    session = page.context.new_cdp_session(page)
+
+    def used() -> int:
+        session.send("HeapProfiler.collectGarbage")
+        size: int = session.send("Runtime.getHeapUsage")["usedSize"]
+        return size
+
+    def hour(name: str) -> None:
+        for number in range(1800):
+            board.tell("update", target="title", html=f"{name} {number} " + "x" * 200)
+        wait_for(lambda: page.inner_text("#title").startswith(f"{name} 1799 "), timeout=30)
+
+    hour("warm")
+    before = used()
+    hour("first")
+    hour("second")
+    assert used() - before < 200_000
 
 
 def test_case_48_an_endless_stream_of_refreshes_still_refreshes(page: Page, address: str, board: Board) -> None:

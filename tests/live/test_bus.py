@@ -90,6 +90,21 @@ def test_a_broadcast_that_is_sent_again_is_not_applied_again(bus: Bus) -> None:
     assert htmls(bus, "s", since) == ["1", "2"]
 
 
+def test_several_are_published_at_once_in_their_order_and_without_those_that_were_sent_before(bus: Bus) -> None:
+    since = bus.now()
+    listener = bus.listen()
+    listener.subscribe("s")
+    assert heard(listener, 1) == [Subscribed("s")]
+    bus.publish("s", "1", broadcast_id="x")
+    positions = bus.publish_all("s", [("x", "1"), ("y", "2"), (None, "3"), ("y", "2"), ("z", "4")])
+    assert [position is None for position in positions] == [True, False, False, True, False]
+    told = [Position.parse(position) for position in positions if position is not None]
+    assert told == sorted(told)
+    assert heard(listener, 4)[1:] == [Arrived("s", at, html) for at, html in zip(told, ["2", "3", "4"], strict=True)]
+    assert htmls(bus, "s", since) == ["1", "2", "3", "4"]
+    listener.close()
+
+
 def test_redis_gets_the_script_again_when_it_has_forgotten_it(bus: Bus, redis: Redis) -> None:
     since = bus.now()
     bus.publish("s", "1")
@@ -163,7 +178,7 @@ def test_a_trimmed_history_is_not_whole(redis: Redis, key_prefix: str) -> None:
     assert htmls(bus, "s", positions[-50]) == [str(number) for number in range(451, 500)]
 
 
-def test_a_stream_does_not_grow_without_end_nor_live_for_ever(redis: Redis, key_prefix: str) -> None:
+def test_case_27_a_stream_does_not_grow_without_end_nor_live_for_ever(redis: Redis, key_prefix: str) -> None:
     bus = Bus(lambda: redis, Config(key_prefix=key_prefix, stream_maxlen=50, stream_ttl=60))
     for number in range(500):
         bus.publish("s", "x" * 100, broadcast_id=str(number))
@@ -229,7 +244,7 @@ def test_a_fragment_that_is_too_large_is_refused_with_its_stream_and_size(redis:
         bus.publish("s", "é" * 6)
 
 
-def test_html_survives_a_queue_that_makes_json_of_it(bus: Bus) -> None:
+def test_case_41_html_survives_a_queue_that_makes_json_of_it(bus: Bus) -> None:
     since = bus.now()
     html = '<p title="&quot;">&lt;b&gt; \u2028 </p>'
     bus.publish("s", json.loads(json.dumps(html)))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
@@ -23,61 +19,12 @@ from flask_instruct.live.loop import HELPERS
 from tests.support import Process
 from tests.support import wait_for
 
+from .conftest import Gunicorn
 from .site import live_of
 from .site import make_site
 from .websocket import Client
 from .websocket import Closed
 from .websocket import Rejected
-
-ROOT = Path(__file__).parents[2]
-
-Gunicorn = Callable[..., tuple[Process, str]]
-
-
-@pytest.fixture
-def gunicorn(start: Callable[..., Process], free_port: int, redis_url: str, key_prefix: str) -> Gunicorn:
-    """Start gunicorn as ``gunicorn(*options, **settings)``; gives the process and the site's address."""
-
-    def run(*options: str, **settings: Any) -> tuple[Process, str]:
-        command = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{free_port}", "--graceful-timeout", "20"]
-        command += ["--no-control-socket", *options, "tests.live.site:from_environment()"]
-        env = {"SITE_REDIS_URL": redis_url, "SITE_KEY_PREFIX": key_prefix, "SITE_SETTINGS": json.dumps(settings)}
-        process = start(command, env=env, cwd=ROOT)
-        scheme, host = ("https", "localhost") if "--certfile" in options else ("http", "127.0.0.1")
-        address = f"{scheme}://{host}:{free_port}"
-
-        def answers() -> bool:
-            try:
-                return requests.get(f"{address}/instruct/live/instruct.js", timeout=20).ok
-            except requests.RequestException:
-                return False
-
-        wait_for(answers, timeout=40, message="gunicorn does not answer")
-        return process, address
-
-    return run
-
-
-@pytest.fixture
-def follow(redis_url: str, key_prefix: str) -> Iterator[Callable[..., Client]]:
-    """Let a client follow the board as a page would, with a token of the same site."""
-    app = make_site(redis_url, key_prefix)
-    pages: list[Client] = []
-
-    def follow(address: str) -> Client:
-        page = Client(address)
-        pages.append(page)
-        with app.app_context():
-            from flask_instruct.live.audience import sign_stream
-
-            page.subscribe(sign_stream(live_of(app).signer, "board", ""), live_of(app).bus.now())
-        page.until("ready")
-        return page
-
-    yield follow
-    for page in pages:
-        page.leave()
-    live_of(app).bus.redis.close()
 
 
 @pytest.fixture

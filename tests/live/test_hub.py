@@ -116,6 +116,43 @@ def test_nothing_is_lost_or_doubled_while_pages_subscribe_into_a_stream_of_broad
         assert connection.htmls == expected
 
 
+def test_case_6_pages_that_come_and_go_leave_no_gap_in_what_another_sees(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    watching = join(hub)
+    hub.subscribe(watching, "s", Position.parse(bus.now()))
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            page = join(hub)
+            hub.subscribe(page, "s", Position.parse(bus.now()))
+            hub.unsubscribe(page, "s")
+            hub.remove(page)
+
+    others = [threading.Thread(target=come_and_go) for _ in range(3)]
+    for other in others:
+        other.start()
+    for number in range(300):
+        bus.publish("s", str(number))
+    done.set()
+    for other in others:
+        other.join()
+    wait_for(lambda: watching.heard(300))
+    assert watching.htmls == [str(number) for number in range(300)]
+
+
+def test_case_20_a_thousand_events_of_one_process_arrive_in_their_order(make_hub: MakeHub) -> None:
+    hub, bus = make_hub()
+    pages = [join(hub) for _ in range(3)]
+    for page in pages:
+        hub.subscribe(page, "s", Position.parse(bus.now()))
+    for number in range(1000):
+        bus.publish("s", str(number))
+    for page in pages:
+        wait_for(partial(page.heard, 1000))
+        assert page.htmls == [str(number) for number in range(1000)]
+
+
 def test_a_page_may_ask_again_from_further_back(make_hub: MakeHub) -> None:
     hub, bus = make_hub()
     since = Position.parse(bus.now())

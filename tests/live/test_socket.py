@@ -82,7 +82,7 @@ def test_a_client_ping_is_answered(address: str) -> None:
         assert page.receive() == {"type": "pong"}
 
 
-def test_no_compression_is_agreed_upon(address: str) -> None:
+def test_case_38_no_compression_is_agreed_upon(address: str) -> None:
     headers = {"Sec-WebSocket-Extensions": "permessage-deflate; client_max_window_bits"}
     with Client(address, headers=headers) as page:
         assert page.accepted.extensions == []
@@ -381,7 +381,7 @@ def test_case_31_a_page_that_answers_no_ping_is_given_up(make_app: MakeApp, serv
         assert [alive.receive() for _ in range(4)] == [{"type": "ping"}] * 4
 
 
-def test_a_page_may_leave_a_stream_and_come_back_in_one_breath(app: Flask, address: str, board: Board) -> None:
+def test_case_5_a_page_may_leave_a_stream_and_come_back_in_one_breath(app: Flask, address: str, board: Board) -> None:
     with Client(address) as page:
         page.subscribe(token(app), live_of(app).bus.now())
         page.until("ready")

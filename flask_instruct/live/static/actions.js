@@ -3,6 +3,8 @@
 import { emit } from "./events.js";
 import { morph, morphChildren } from "./morph.js";
 import { refresh } from "./refresh.js";
+import { following } from "./scroll.js";
+import { trusted } from "./trusted.js";
 import { drop, editorAround, occupied, warn } from "./typing.js";
 
 /** How long what changed is marked. */
@@ -97,7 +99,12 @@ function perform(element, stream) {
         continue;
       }
       const copy = /** @type {DocumentFragment} */ (document.importNode(content, true));
+      if (scriptsMayRun()) arm(copy);
+      const place = target.parentElement ?? target;
+      const follow = following(target);
       complete = ACTIONS[action](target, copy, element) !== false && complete;
+      follow();
+      if (action !== "text") wake(place);
     }
   }
   emit("rendered", detail);
@@ -107,7 +114,7 @@ function perform(element, stream) {
 /** @param {string} html */
 function parsed(html) {
   const template = document.createElement("template");
-  template.innerHTML = html;
+  template.innerHTML = trusted(html);
   return template.content;
 }
 
@@ -125,7 +132,27 @@ function targetsOf(element) {
 /** @param {Element} element */
 function contentOf(element) {
   const template = element.querySelector("template");
-  return template ? disarmed(template.content) : document.createDocumentFragment();
+  if (!template) return document.createDocumentFragment();
+  return scriptsMayRun() ? template.content : disarmed(template.content);
+}
+
+function scriptsMayRun() {
+  return document.querySelector("script[data-instruct-socket]")?.hasAttribute("data-instruct-scripts") ?? false;
+}
+
+/**
+ * Let scripts run, which they do not by themselves when they were parsed in a template. The site has asked for it.
+ * @param {DocumentFragment} content
+ */
+function arm(content) {
+  const own = /** @type {HTMLScriptElement | null} */ (document.querySelector("script[data-instruct-socket]"));
+  for (const script of content.querySelectorAll("script")) {
+    const copy = document.createElement("script");
+    for (const { name, value } of script.attributes) copy.setAttribute(name, value);
+    copy.nonce = own?.nonce ?? "";
+    copy.append(...script.childNodes);
+    script.replaceWith(copy);
+  }
 }
 
 /**
@@ -175,6 +202,11 @@ function mark(elements, changed = true) {
     element.setAttribute("data-instruct-changed", "");
     setTimeout(() => element.removeAttribute("data-instruct-changed"), MARKED);
   }
+}
+
+/** Let htmx see its attributes in what is new. @param {Element} place */
+function wake(place) {
+  /** @type {any} */ (window).htmx?.process(place);
 }
 
 /** @param {Element} element */

@@ -11,7 +11,7 @@ const address = path ? new URL(path, location.href) : new URL("../socket", impor
 address.protocol = address.protocol.replace("http", "ws");
 
 const streams = new Streams();
-const line = new Line(address, streams, Number(script?.dataset.instructPing) || 25);
+const line = new Line(address, script?.dataset.instructEvents, streams, Number(script?.dataset.instructPing) || 25);
 streams.line = line;
 
 /** Follows the stream that its `token` names, from after its `since`; has the attribute `connected` while up to date. */

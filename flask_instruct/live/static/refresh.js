@@ -2,6 +2,7 @@
 
 import { emit } from "./events.js";
 import { morph } from "./morph.js";
+import { trusted } from "./trusted.js";
 
 /** Wishes that come within this time are one. */
 const GATHER = 150;
@@ -62,7 +63,7 @@ async function fetchAndMorph() {
     emit("stale", { reason: "gone", status: response.status, url: response.url });
     return;
   }
-  const page = new DOMParser().parseFromString(text, "text/html");
+  const page = new DOMParser().parseFromString(trusted(text), "text/html");
   if (!emit("before-render", { action: "refresh", target: document.body }, true)) return;
   document.title = page.title;
   morph(document.body, page.body);

@@ -1,11 +1,15 @@
 // The page's one line to the server: opened when something wants it, and again whenever it breaks.
 
+import { AGAIN, EventLine, remember, remembered } from "./eventline.js";
+
 const SHORTEST = 500;
 const LONGEST = 30_000;
 /** How long the server may take to answer when the page has reason to doubt the line. */
 const PROBE = 3_000;
 /** These codes mean that asking again with the same token is of no use. */
 const FINAL = [4401, 4403];
+/** So many sockets in a row that never opened may mean that none gets through: every other try is by events then. */
+const BLOCKED = 2;
 
 /**
  * @typedef {object} Ends
@@ -16,8 +20,9 @@ const FINAL = [4401, 4403];
  */
 
 export class Line {
-  /** @type {WebSocket | null} */
+  /** @type {WebSocket | EventLine | null} */
   #socket = null;
+  #unopened = 0;
   #attempts = 0;
   #retry = 0;
   #watch = 0;
@@ -27,11 +32,13 @@ export class Line {
 
   /**
    * @param {URL} address
+   * @param {string | undefined} events the address for where no WebSocket gets through
    * @param {Ends} ends who uses the line
    * @param {number} interval seconds between the server's pings
    */
-  constructor(address, ends, interval) {
+  constructor(address, events, ends, interval) {
     this.address = address;
+    this.events = events;
     this.ends = ends;
     this.patience = interval * 2500;
   }
@@ -92,20 +99,38 @@ export class Line {
     if (this.#paused || this.#final || !this.ends.wanted) return;
     let socket;
     try {
-      socket = new WebSocket(this.address);
+      socket = this.#make();
     } catch (error) {
       console.error(error);
       return;
     }
     this.#socket = socket;
+    this.#unopened += 1;
     this.#heard();
-    socket.onopen = () => this.#socket === socket && this.ends.opened();
-    socket.onmessage = ({ data }) => {
+    socket.onopen = () => {
       if (this.#socket !== socket) return;
+      if (socket instanceof WebSocket) this.#works(socket);
+      this.ends.opened();
+    };
+    socket.onmessage = (/** @type {{data: string}} */ { data }) => {
+      if (this.#socket !== socket) return;
+      this.#works(socket);
       this.#heard();
       this.ends.received(data);
     };
-    socket.onclose = ({ code }) => this.#socket === socket && this.#ended(code);
+    socket.onclose = (/** @type {{code: number}} */ { code }) => this.#socket === socket && this.#ended(code);
+  }
+
+  #make() {
+    const blocked = remembered() || (this.#unopened >= BLOCKED && this.#unopened % 2 === 0);
+    return this.events && blocked ? new EventLine(this.events) : new WebSocket(this.address);
+  }
+
+  /** @param {WebSocket | EventLine} socket */
+  #works(socket) {
+    if (!this.#unopened) return;
+    this.#unopened = 0;
+    remember(socket instanceof EventLine);
   }
 
   /** The server pings; a line on which nothing comes is dead although nobody has said so. */
@@ -140,7 +165,8 @@ export class Line {
   #ended(code) {
     this.#final = FINAL.includes(code);
     this.#end(code, this.#final);
-    if (!this.#final) this.#retryLater();
+    if (code === AGAIN) this.#connect();
+    else if (!this.#final) this.#retryLater();
   }
 
   #retryLater() {

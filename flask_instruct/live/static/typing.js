@@ -2,6 +2,7 @@
 // then says so and offers both versions.
 
 import { notify, withdraw } from "./notice.js";
+import { trusted } from "./trusted.js";
 
 export { isNotice } from "./notice.js";
 
@@ -43,7 +44,7 @@ const KINDS = {
   editable: {
     current: (field) => field.innerHTML,
     original: (field) => originals.get(field) ?? field.innerHTML,
-    set: (field, version) => (field.innerHTML = version),
+    set: (field, version) => (field.innerHTML = trusted(version)),
     adopt: (field, to) => originals.set(field, to.innerHTML),
   },
 };
