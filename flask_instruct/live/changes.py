@@ -362,7 +362,7 @@ def _mapper_of(state: ORMExecuteState) -> Mapper[Any] | None:
     """Return the declared model, or one related to it by inheritance, whose rows a statement is about."""
     models = [declaration.model for declaration in _declarations()]
     if state.bind_mapper is not None:
-        about = state.bind_mapper
+        about: Mapper[Any] = sa.inspect(state.bind_mapper).mapper  # The caller may have named a class.
         related = any(issubclass(model, about.class_) or issubclass(about.class_, model) for model in models)
         return about if related else None
     table = getattr(state.statement, "table", None)

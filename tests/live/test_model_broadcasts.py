@@ -493,6 +493,17 @@ def test_a_statement_for_many_keys_is_told_row_by_row(instruct: Instruct, commen
 
 
 @on_both
+@pytest.mark.parametrize("about", [Comment, Membership])
+def test_a_statement_may_name_the_class_whose_database_it_is_for(
+    instruct: Instruct, comment: Comment, captured: Captured, about: type
+) -> None:
+    instruct.broadcasts(about, to=lambda record: "all")
+    table: Any = Comment.__table__
+    db.session.execute(sa.update(table).values(text="bulk"), bind_arguments={"mapper": Comment})
+    db.session.commit()
+    assert told(captured) == (["refresh"] if about is Comment else [])
+
+
 def test_a_statement_that_is_rolled_back_is_not_told(instruct: Instruct, comment: Comment, captured: Captured) -> None:
     instruct.broadcasts(Comment, to=thread, template="_comment.html")
     savepoint = db.session.begin_nested()
