@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
@@ -45,8 +46,6 @@ FLOOR = 1.3
 """Most that our broadcast may take, as a multiple of the websockets library's."""
 SOCKET_IO = 0.25
 """Most that it may take, as a multiple of Flask-SocketIO's."""
-SETTLED = 0.2
-"""Seconds after which a server has done with what nobody waits for."""
 FRAGMENT = (
     '<article class="comment" id="comment_{number}"><header><strong>Ada</strong> <time>12:0{number}</time></header>'
     "<p>{text}</p><footer><a href='/comments/{number}'>Reply</a></footer></article>"
@@ -63,13 +62,15 @@ class Sizes:
     :param pages: sockets of ours at which memory and threads are read.
     :param beside: sockets of each server that is compared.
     :param floor: sockets of ours and of the floor, once more without the others.
+    :param settled: seconds after which a server has done with what nobody waits for.
     """
 
     repeats: int = 15
-    broadcasts: int = 5
+    broadcasts: int = 10
     pages: tuple[int, ...] = (1_000, 5_000, 10_000)
     beside: int = 1_000
     floor: int = 5_000
+    settled: float = 0.2
     reading: chromium.Reading = field(default_factory=chromium.Reading)
 
     def within(self, files: int) -> Sizes:
@@ -80,7 +81,7 @@ class Sizes:
         return replace(self, pages=pages, beside=min(self.beside, most // 2), floor=min(self.floor, most))
 
 
-QUICK = Sizes(1, 2, pages=(2 * WARM, 4 * WARM), beside=2 * WARM, floor=4 * WARM, reading=chromium.QUICK)
+QUICK = Sizes(1, 2, pages=(2 * WARM, 4 * WARM), beside=2 * WARM, floor=4 * WARM, settled=0.02, reading=chromium.QUICK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +107,15 @@ class Turn:
     wall: float
 
 
-def open_sockets(host: Host, steps: Sequence[int]) -> list[Opened]:
+def open_sockets(host: Host, steps: Sequence[int], settled: float) -> list[Opened]:
     """Open sockets step by step; each figure is beyond what the first few have taken."""
-    time.sleep(SETTLED)
+    time.sleep(settled)
     before, first = host.memory(), host.opened
     found: list[Opened] = []
     for sockets in steps:
         opened = host.opened
         rate = (sockets - opened) / host.open(sockets)
-        time.sleep(SETTLED)
+        time.sleep(settled)
         now, more = host.memory(), sockets - first
         pss, rss = (now.pss - before.pss) / more, (now.rss - before.rss) / more
         found.append(Opened(sockets, pss, rss, host.threads(), rate))
@@ -127,7 +128,7 @@ def pages(ground: Ground, sizes: Sizes) -> Table:
     lines: list[Line] = []
     with standing(hosts):
         for host, words in zip(hosts, ("one stream", "each its own"), strict=True):
-            for at in open_sockets(host, sizes.pages):
+            for at in open_sockets(host, sizes.pages, sizes.settled):
                 text = f"{at.sockets:>6,} pages, {words:<13}{at}"
                 aimed = type(host) is Ours and at.sockets == sizes.pages[-1]
                 lines.append(Line(text, f"aim {PAGE // KIB} KiB", at.pss / PAGE) if aimed else Line(text))
@@ -141,15 +142,16 @@ def fan_out(ground: Ground, sizes: Sizes) -> tuple[Table, ...]:
     hosts: list[Host] = [ours, *(kind(ground, sizes.beside) for kind in kinds)]
     bare = next((host for host in hosts if isinstance(host, Bare)), None)
     with standing(hosts):
-        opened = {host: open_sockets(host, [sizes.beside])[0] for host in hosts}
+        opened = {host: open_sockets(host, [sizes.beside], sizes.settled)[0] for host in hosts}
         beside = take_turns(hosts, sizes)
+        tables = (_taken(opened), _spread(sizes.beside, beside, {SocketIo: SOCKET_IO}))
         if bare is None:
-            return _taken(opened), _spread(sizes.beside, beside)
-        time.sleep(SETTLED)  # A page that asks within a millisecond of a broadcast is told it once more.
+            return tables
+        time.sleep(sizes.settled)  # A page that asks within a millisecond of a broadcast is told it once more.
         for host in (ours, bare):
             host.open(sizes.floor)
         floor = take_turns([ours, bare], sizes)
-    return _taken(opened), _spread(sizes.floor, floor), _spread(sizes.beside, beside)
+    return *tables, _spread(sizes.floor, floor, {Bare: FLOOR})
 
 
 def take_turns(hosts: Sequence[Host], sizes: Sizes) -> dict[Host, list[Turn]]:
@@ -189,7 +191,7 @@ def _taken(opened: dict[Host, Opened]) -> Table:
     return Table(f"An open page, {ours.sockets:,} of each server", tuple(lines))
 
 
-def _spread(sockets: int, turns: dict[Host, list[Turn]]) -> Table:
+def _spread(sockets: int, turns: dict[Host, list[Turn]], aims: Mapping[type[Host], float]) -> Table:
     ours = next(found for host, found in turns.items() if isinstance(host, Ours))
     lines: list[Line] = []
     for host, found in turns.items():
@@ -203,9 +205,8 @@ def _spread(sockets: int, turns: dict[Host, list[Turn]]) -> Table:
         ratio = median(a.processor / b.processor for a, b in zip(ours, found, strict=True))
         wall = median(a.wall / b.wall for a, b in zip(ours, found, strict=True))
         text += f"   ours is {ratio:.2f} of it, {wall:.2f} by the clock"
-        aim = {Bare: FLOOR, SocketIo: SOCKET_IO}.get(type(host))
-        aimed = aim is not None and not (isinstance(host, Bare) and len(turns) > 2)
-        lines.append(Line(text, f"aim {aim}", ratio / aim) if aimed and aim else Line(text))
+        aim = aims.get(type(host))
+        lines.append(Line(text) if aim is None else Line(text, f"aim {aim}", ratio / aim))
     return Table(f"A broadcast to {sockets:,} sockets, of each socket", tuple(lines))
 
 
