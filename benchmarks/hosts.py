@@ -16,6 +16,7 @@ import tempfile
 import time
 from abc import ABC
 from abc import abstractmethod
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -99,8 +101,8 @@ class Host(ABC):
     """
 
     name = ""
-    requires = ""
-    """The package without which it is left out, and ``pip`` what brings it."""
+    requires: tuple[str, ...] = ()
+    """The packages without which it is left out; ``pip`` names what brings them."""
     pip = ""
     dialect = "plain"
 
@@ -193,7 +195,7 @@ class Host(ABC):
     def _holders(self) -> list[int]:
         return children(self._process.pid)
 
-    def _until(self, condition: Any) -> None:
+    def _until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > deadline or self._process.poll() is not None:
@@ -243,7 +245,7 @@ class Bare(Host):
     """The floor."""
 
     name = "websockets, broadcast()"
-    requires = "websockets"
+    requires = ("websockets",)
     pip = "websockets"
 
     def command(self) -> list[str]:
@@ -257,7 +259,7 @@ class SockThreads(Host):
     """flask-sock as it comes: two threads a socket."""
 
     name = "flask-sock, gthread"
-    requires = "flask_sock"
+    requires = ("flask_sock",)
     pip = "flask-sock"
 
     def command(self) -> list[str]:
@@ -269,7 +271,7 @@ class SockThreads(Host):
 
 class SockGreenlets(SockThreads):
     name = "flask-sock, gevent"
-    requires = "gevent"
+    requires = ("gevent",)
     pip = "gevent"
 
     def command(self) -> list[str]:
@@ -282,7 +284,7 @@ class SocketIo(Host):
     """As its documentation serves it with gunicorn; it is told from outside through its message queue."""
 
     name = "Flask-SocketIO, gevent"
-    requires = "flask_socketio"
+    requires = ("flask_socketio", "gevent")
     pip = "flask-socketio gevent"
     dialect = "socketio"
 
@@ -297,22 +299,19 @@ class SocketIo(Host):
     def publish(self, text: str) -> None:
         self._queue.emit(relays.EVENT, text)
 
-    @property
+    @cached_property
     def _queue(self) -> Any:
         from socketio import RedisManager  # Is only there with Flask-SocketIO.
 
-        if not hasattr(self, "_made"):
-            self._made = RedisManager(self._ground.redis_url, channel=self._channel, write_only=True)
-        return self._made
+        return RedisManager(self._ground.redis_url, channel=self._channel, write_only=True)
 
 
 OTHERS: tuple[type[Host], ...] = (Bare, SockThreads, SockGreenlets, SocketIo)
 
 
 def is_installed(kind: type[Host]) -> bool:
-    """Tell whether everything that a server needs is there."""
-    needed = {"gevent"} if kind is SocketIo else set()
-    return all(find_spec(package) is not None for package in {kind.requires, "gunicorn", *needed})
+    """Tell whether everything that a server needs is there, beside gunicorn, which ours needs too."""
+    return all(find_spec(package) is not None for package in kind.requires)
 
 
 @contextmanager

@@ -212,9 +212,8 @@ def _spread(sockets: int, turns: dict[Host, list[Turn]], aims: Mapping[type[Host
 
 def head(sizes: Sizes, wished: Sizes) -> Iterator[str]:
     """Say what is measured, with which versions, and what is left out."""
-    names = ["gunicorn", "redis", "flask-sock"]
-    names += [kind.pip.split()[0] for kind in OTHERS if is_installed(kind) and kind.pip != "flask-sock"]
-    there = ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(names))
+    names = ["gunicorn", "redis", *(kind.pip.split()[0] for kind in OTHERS if is_installed(kind))]
+    there = ", ".join(f"{name} {version(name)}" for name in names)
     yield f"Python {platform.python_version()}, {there}"
     yield f"{sizes.repeats} turns of each server, of {sizes.broadcasts} broadcasts each; medians."
     for kind in OTHERS:

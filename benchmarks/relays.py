@@ -74,14 +74,18 @@ async def bare(port: int) -> None:
     from websockets.asyncio.server import broadcast
     from websockets.asyncio.server import serve
 
-    async def stay(connection: ServerConnection) -> None:
-        await connection.wait_closed()
+    pages: set[ServerConnection] = set()
 
-    async with serve(stay, "127.0.0.1", port, compression=None, backlog=BACKLOG) as server:
+    async def stay(connection: ServerConnection) -> None:
+        pages.add(connection)
+        await connection.wait_closed()
+        pages.discard(connection)
+
+    async with serve(stay, "127.0.0.1", port, compression=None, backlog=BACKLOG):
         pubsub = Redis.from_url(os.environ[REDIS]).pubsub(ignore_subscribe_messages=True)
         await pubsub.subscribe(os.environ[CHANNEL])
         async for message in pubsub.listen():
-            broadcast(server.connections, message["data"].decode())
+            broadcast(pages, message["data"].decode())
 
 
 if __name__ == "__main__":
