@@ -32,7 +32,7 @@ chaos:
 	@PYTHON="$(PYTHON)" tools/install.sh dev
 	@tools/system-packages.sh
 	@rm -f test-artifacts/crash-matrix.jsonl test-artifacts/chaos-remarks.jsonl
-	@$(RUN) pytest -o faulthandler_timeout=1200 -m "chaos or matrix" $(ARGS); status=$$?; \
+	@$(RUN) pytest -n 2 -o faulthandler_timeout=1200 -m "chaos or matrix" $(ARGS); status=$$?; \
 		$(RUN) tests.runs.results docs/reliability.md && exit $$status
 
 check: docs
