@@ -17,6 +17,7 @@ import requests
 from flask import Flask
 from playwright.sync_api import Page
 
+from flask_instruct.live.loop import HELPERS
 from tests.support import Process
 from tests.support import free_port
 from tests.support import wait_for
@@ -181,6 +182,6 @@ def test_descriptors_threads_and_memory_are_flat_after_100_000_connects(
     connect(95_000)
     wait_for(lambda: figures()[0] <= files + 5, message="the descriptors to be closed")
     after = figures()
-    assert after[1] <= threads
+    assert after[1] <= threads + HELPERS  # which come as they are needed
     assert after[2] < memory * 1.05
     follow(address)
