@@ -14,8 +14,6 @@ import sqlalchemy as sa
 from flask import Flask
 from flask import current_app
 from flask import has_app_context
-from flask import has_request_context
-from flask import request
 from flask_sqlalchemy import SQLAlchemy
 
 from .ambient import Surroundings
@@ -33,12 +31,19 @@ from .health import init_health
 from .limits import Limits
 from .live import broadcasts
 from .live import init_live
+from .live.changes import watch
+from .live.model_broadcasts import ModelBroadcast
+from .live.model_broadcasts import Target
+from .live.model_broadcasts import To
+from .live.model_broadcasts import names
+from .live.reader import Reader
 from .messages import Effort
 from .panel import init_panel
 from .prompt import Message
 from .prompt import gen
 from .runs import logs
 from .runs import models
+from .runs.columns import now
 from .runs.notices import announce
 from .runs.queue import ring
 from .runs.spending import Spending
@@ -158,6 +163,45 @@ class Instruct:
         self._hooks.quota = rule
         return rule
 
+    # -- models ----------------------------------------------------------------------------------------------------
+
+    def broadcasts(
+        self,
+        model: type[Any],
+        *,
+        to: To,
+        template: str | None = None,
+        on: str | Iterable[str] = (),
+        target: Target | None = None,
+        part: str | None = None,
+        order_by: str | Iterable[str] = (),
+        method: str | None = None,
+        **context: Any,
+    ) -> None:
+        """Let the pages follow a model: each committed insert, update and delete is broadcast, whoever made it.
+
+        A new row is appended, a changed one replaced, a deleted one removed, by its ``dom_id``; one that moves to
+        another stream leaves the old. Once for each row and commit, with the row as it is committed.
+
+        :param to: ``to(record)`` names the stream: a record or text, or a tuple of them as for ``turbo_stream_from``;
+            a list for several streams; ``None`` for none.
+        :param template: renders the row, which is named after its class (``comment``); its outermost element has the
+            id ``dom_id(comment)``. Without a template the pages of the stream refresh.
+        :param on: columns; an update of others only is not broadcast.
+        :param target: id of the element that new rows are appended to, or ``target(record)``. Default: of
+            ``(assessment, "comments")`` it is ``dom_id(assessment, "comments")``, of ``"news"`` it is ``news``.
+        :param part: the template renders only ``dom_id(record, part)``, which is replaced as the record is updated;
+            inserts and deletes are not broadcast.
+        :param order_by: columns by which the pages sort the rows. As one of them changes, or a row is new, the pages
+            refresh, so that it stands where a fresh page has it.
+        :param method: ``"morph"`` to change an element into its new form instead of exchanging it.
+        :param context: further names for the template.
+        :raises DeclarationError: for a class that is no ``db.Model``, or a name that is no column.
+        """
+        declared = ModelBroadcast(model, to, template, names(on), target, part, names(order_by), method, context)
+        watch(model)
+        self._hooks.broadcasts.append(declared)
+
     # -- runs ------------------------------------------------------------------------------------------------------
 
     def generate_for(
@@ -217,6 +261,7 @@ class Instruct:
         shown = attached(attachments)
         ledger_engine(state.db)
         state.redis_url()
+        reader = Reader.current()
         session = state.db.session()
         session.flush()
         wanted = models.Run(
@@ -235,7 +280,9 @@ class Instruct:
             conversation=conversation,
             idempotency_key=idempotency_key,
             limits=bounds or None,
-            base_url=request.url_root if has_request_context() else None,
+            base_url=reader.base_url,
+            language=reader.language,
+            timezone=reader.timezone,
         )
         run = written_before(session, wanted)
         if run is None:
@@ -261,7 +308,7 @@ class Instruct:
             .where(models.Run.id == run_id, models.Run.status == "failed")
             .values(
                 status="queued",
-                queued_at=models.now(),
+                queued_at=now(),
                 started_at=None,
                 ended_at=None,
                 error_class=None,

@@ -24,10 +24,10 @@ from .errors import InstructError
 from .errors import RunEnded
 from .runs.ages import read_age
 from .runs.ages import write_age
+from .runs.columns import now
 from .runs.models import HELD
 from .runs.models import Run
 from .runs.models import Status
-from .runs.models import now
 
 if TYPE_CHECKING:
     from .state import State

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import field
 from typing import Any
 
 from flask import Flask
@@ -18,6 +19,7 @@ from .embedded import embedded_url
 from .handlers import AiResponseHandler
 from .limits import Limits
 from .live import Live
+from .live.model_broadcasts import ModelBroadcast
 from .runs import models
 from .runs.grace import Hold
 from .runs.notices import RunObserver
@@ -38,6 +40,8 @@ class Hooks:
     actor: Actor | None = None
     credentials: Credentials | None = None
     quota: Quota | None = None
+    broadcasts: list[ModelBroadcast] = field(default_factory=list)
+    """What the pages are told of models."""
 
 
 class State:

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .live.captured import assert_broadcast
+from .live.captured import captured_broadcasts
+
 if TYPE_CHECKING:
     from flask import Flask
 
     from .runs.replay import Replayed
 
-__all__ = ["InstructReplay", "instruct_replay"]
+__all__ = ["InstructReplay", "assert_broadcast", "captured_broadcasts", "instruct_replay"]
 
 
 class InstructReplay:

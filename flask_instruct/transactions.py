@@ -7,8 +7,9 @@ registered inside a savepoint that rolled back later; this file adds both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+from typing import Generic
+from typing import TypeVar
 
 from sqlalchemy import event
 from sqlalchemy.orm import Session
@@ -17,43 +18,65 @@ from sqlalchemy.orm import scoped_session
 
 _KEY = "flask_instruct.on_commit"
 
+_T = TypeVar("_T")
+
 Function = Callable[[], object]
 
 
-@dataclass(slots=True)
-class _Waiting:
-    owner: SessionTransaction
-    function: Function
+class Kept(Generic[_T]):
+    """Things that stand and fall with the transaction, or the savepoint, of a session in which they were added."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._items: list[tuple[SessionTransaction, _T]] = []
+        event.listen(session, "after_commit", self._committed)
+        event.listen(session, "after_transaction_end", self._ended)
+
+    def add(self, item: _T) -> None:
+        """Add to the innermost transaction, which must be open."""
+        transaction = innermost(self._session)
+        assert transaction is not None
+        self._items.append((transaction, item))
+
+    def take(self) -> list[_T]:
+        """Return all there is, and keep it no longer."""
+        items, self._items = self._items, []
+        return [item for _, item in items]
+
+    def _committed(self, session: Session) -> None:
+        transaction = innermost(session)
+        if transaction is not None and (parent := transaction.parent) is not None:
+            self._items = [(parent if owner is transaction else owner, item) for owner, item in self._items]
+
+    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+        # What a commit did not hand on belonged to a rollback.
+        self._items = [(owner, item) for owner, item in self._items if owner is not transaction]
 
 
 class _Commits:
     """What waits for the commit of one session."""
 
     def __init__(self, session: Session) -> None:
-        self.waiting: list[_Waiting] = []
-        self.ready: list[Function] = []
+        self.waiting: Kept[Function] = Kept(session)
+        self._ready: list[Function] = []
         event.listen(session, "after_commit", self._committed)
         event.listen(session, "after_transaction_end", self._ended)
 
     def _committed(self, session: Session) -> None:
-        transaction = session.get_nested_transaction() or session.get_transaction()
-        if transaction is None:
-            return
-        if transaction.parent is None:
-            self.ready += [waiting.function for waiting in self.waiting]
-            self.waiting.clear()
-            return
-        for waiting in self.waiting:
-            if waiting.owner is transaction:
-                waiting.owner = transaction.parent
+        transaction = innermost(session)
+        if transaction is not None and transaction.parent is None:
+            self._ready += self.waiting.take()
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
-        # What a commit did not hand on belonged to a rollback.
-        self.waiting = [waiting for waiting in self.waiting if waiting.owner is not transaction]
         if transaction.parent is None:
-            ready, self.ready = self.ready, []
+            ready, self._ready = self._ready, []
             for function in ready:
                 function()
+
+
+def innermost(session: Session) -> SessionTransaction | None:
+    """Return the transaction, or savepoint, that the session is in."""
+    return session.get_nested_transaction() or session.get_transaction()
 
 
 def on_commit(session: Session | scoped_session[Any], function: Function) -> None:
@@ -67,12 +90,16 @@ def on_commit(session: Session | scoped_session[Any], function: Function) -> Non
     joined = session.info.get("flask_instruct.unit")
     if joined is not None:
         joined.after_commit(function)
-        return
-    transaction = session.get_nested_transaction() or session.get_transaction()
-    if transaction is None:
+    else:
+        on_own_commit(session, function)
+
+
+def on_own_commit(session: Session, function: Function) -> None:
+    """Do :func:`on_commit` by the session's own outermost commit, also where it joins another transaction."""
+    if innermost(session) is None:
         function()
         return
     commits = session.info.get(_KEY)
     if commits is None:
         commits = session.info[_KEY] = _Commits(session)
-    commits.waiting.append(_Waiting(transaction, function))
+    commits.waiting.add(function)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import Effect
 from flask_instruct.runs.models import Message
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.models import ToolCall
-from flask_instruct.runs.models import now
 from flask_instruct.runs.unit import ledger_engine
 
 from .runs import notebook

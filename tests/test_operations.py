@@ -14,9 +14,9 @@ from click.testing import Result
 from flask import Flask
 
 from flask_instruct.cli import instruct
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.queue import is_waiting
 
 from .operating import PROMPT

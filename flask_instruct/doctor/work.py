@@ -16,11 +16,11 @@ from typing import cast
 import sqlalchemy as sa
 
 from ..runs.ages import write_age
+from ..runs.columns import now
 from ..runs.crew import crew
 from ..runs.models import HELD
 from ..runs.models import Outbox
 from ..runs.models import Run
-from ..runs.models import now
 from ..runs.queue import run_queue
 from .finding import Finding
 from .finding import error

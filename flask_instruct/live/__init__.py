@@ -46,7 +46,14 @@ def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
 
     :param redis_factory: gives this process's client of Redis; it must not retry by itself.
     """
-    bus = Bus(redis_factory, config)
+    live = assemble(app, config, Bus(redis_factory, config))
+    routes.register(app, config.url_prefix)
+    page.register(app)
+    return live
+
+
+def assemble(app: Flask, config: Config, bus: Bus) -> Live:
+    """Make the live half of an app on a bus, and let the app use it from now on."""
     server = WebServer()
     hub = Hub(bus, limit=lambda: server.socket_limit(config.max_sockets), stopping=server.stopping)
     terms = Terms(config.socket_queue, config.ping_interval, routes.CHECK_INTERVAL, left=hub.remove)
@@ -54,6 +61,4 @@ def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
     site = Site(app, hub, signer, config.token_max_age)
     live = Live(bus, hub, Loop(terms, config.max_sockets), signer, site, config)
     app.extensions[EXTENSION] = live
-    routes.register(app, config.url_prefix)
-    page.register(app, live)
     return live

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from flask import current_app
 
+from .addressed import viewer_id
 from .signing import InvalidToken
 from .signing import Signer
 
@@ -32,12 +33,7 @@ class Refused(Exception):
 def current_viewer() -> str:
     """Return the id of who looks at the page, as the app's ``@instruct.actor`` or login says; ``""`` for nobody."""
     state = current_app.extensions.get("instruct")
-    actor = state.actor() if state is not None else None
-    if actor is None:
-        return ""
-    if callable(getattr(actor, "get_id", None)):
-        return str(actor.get_id())
-    return str(getattr(actor, "id", actor))
+    return viewer_id(state.actor() if state is not None else None)
 
 
 def sign_stream(signer: Signer, stream: str, viewer: str) -> str:

@@ -1,7 +1,8 @@
 """Sends fragments to pages: ``broadcast`` and its family, as functions and as the methods of a handler.
 
-A fragment is rendered at the call. It leaves after the commit of the transaction that is open, and never
-after a rollback; while a tool runs, its outlet takes the fragment into that tool's own transaction.
+A fragment is rendered once, at the call or with ``render_later`` after the response. It leaves after the commit of the
+transaction that is open, and never after a rollback; while a tool runs, its outlet takes it into that tool's own
+transaction.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from redis.exceptions import RedisError
 
 from ..errors import ConfigurationError
 from ..transactions import on_commit
+from .addressed import EVERYBODY
+from .addressed import NOBODY
+from .addressed import Audience
+from .addressed import addressed
+from .addressed import audience
+from .later import later
 from .rendering import render_fragment
 from .turbo_stream import dom_id
 from .turbo_stream import stream_name
@@ -49,6 +56,9 @@ def broadcast(
     html: Markup | str | None = None,
     method: str | None = None,
     attributes: Mapping[str, object] | None = None,
+    only: object = None,
+    except_: object = None,
+    render_later: bool = False,
     **context: Any,
 ) -> None:
     """Render a fragment now and send it to the pages that follow ``stream`` once it is committed.
@@ -56,15 +66,31 @@ def broadcast(
     :param target: id of the element, or a record (its :func:`dom_id`); ``targets`` is a CSS selector instead.
     :param template: rendered with ``context``; or give ``html``, of which plain text is escaped.
     :param attributes: further attributes of the element, such as ``{"offset": 12}``.
+    :param only: users, or their ids: of the pages that follow the stream only theirs are sent it.
+    :param except_: users, or their ids, whose pages are not sent it.
+    :param render_later: render after the commit and the response; records among the context are read again then, and
+        an error is only logged. In a tool, which nobody waits for, it is rendered now.
     :raises InstructError: when the fragment is larger than ``INSTRUCT_BROADCAST_BYTES``.
     """
     if template is not None and html is not None:
         raise TypeError("A broadcast takes a template or html, not both.")
     if context and template is None:
         raise TypeError(f"{', '.join(context)} would be the context of a template, but none is given.")
-    content = render_fragment(template, **context) if template is not None else html or ""
-    element = turbo_stream(action, target=target, targets=targets, html=content, method=method, **(attributes or {}))
-    _send(stream, str(element))
+    to_whom = audience(only, except_)
+    attributes = attributes or {}
+
+    def render(**context: Any) -> str:
+        content = render_fragment(template, **context) if template is not None else html or ""
+        return str(turbo_stream(action, target=target, targets=targets, html=content, method=method, **attributes))
+
+    if to_whom == NOBODY:
+        return
+    db = getattr(current_app.extensions.get("instruct"), "db", None)
+    if not render_later or db is None or outlet.get() is not None:
+        send(stream, render(**context), to_whom)
+        return
+    target = target if target is None or isinstance(target, str) else dom_id(target)
+    later(db, render, lambda html: send(stream, html, to_whom), context)
 
 
 def broadcast_append_to(*streamables: object, **options: Any) -> None:
@@ -107,13 +133,13 @@ def broadcast_refresh_to(*streamables: object, **options: Any) -> None:
     broadcast(stream_name(*streamables), "refresh", **options)
 
 
-def broadcast_text_to(*streamables: object, target: object, text: str, offset: int) -> None:
+def broadcast_text_to(*streamables: object, target: object, text: str, offset: int, **options: Any) -> None:
     """Add plain text to the end of the target.
 
     :param offset: length of the text that is in front of this piece, in UTF-16 code units as browsers count. A page
         that has more ignores the piece; one that has less fetches itself again.
     """
-    broadcast(stream_name(*streamables), "text", target=target, html=text, attributes={"offset": offset})
+    broadcast(stream_name(*streamables), "text", target=target, html=text, attributes={"offset": offset}, **options)
 
 
 class HandlerBroadcasts:
@@ -161,9 +187,9 @@ class HandlerBroadcasts:
         """Add behind the record's element of this suffix."""
         self._broadcast("after", suffix, options)
 
-    def broadcast_refresh(self) -> None:
+    def broadcast_refresh(self, **options: Any) -> None:
         """Let the record's pages fetch themselves again."""
-        broadcast(stream_name(_record(self)), "refresh")
+        broadcast(stream_name(_record(self)), "refresh", **options)
 
     def _broadcast(self, action: str, suffix: str | None, options: dict[str, Any]) -> None:
         record = _record(self)
@@ -177,9 +203,14 @@ def _record(handler: object) -> object:
     return handler if record is None else record
 
 
-def _send(stream: str, html: str) -> None:
+def send(stream: str, html: str, to_whom: Audience = EVERYBODY) -> None:
+    """Send what is rendered already, once the open transaction is committed; in a tool with the tool's own.
+
+    :raises InstructError: when it is larger than ``INSTRUCT_BROADCAST_BYTES``.
+    """
     bus = _live().bus
     bus.check_size(stream, html)
+    html = addressed(html, to_whom)
     deliver = outlet.get()
     if deliver is not None:
         deliver(stream, html)

@@ -21,6 +21,7 @@ from redis.exceptions import ResponseError
 
 from ..config import Config
 from ..errors import InstructError
+from .addressed import opened
 from .listener import Listener
 from .position import Position
 from .subscription import Entry
@@ -240,4 +241,5 @@ class Bus:
 
 
 def _entry(identifier: bytes, fields: dict[bytes, bytes]) -> Entry:
-    return Entry(Position.parse(identifier), fields[b"html"].decode("utf-8", "replace"))
+    audience, html = opened(fields[b"html"].decode("utf-8", "replace"))
+    return Entry(Position.parse(identifier), html, audience)

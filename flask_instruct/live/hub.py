@@ -119,8 +119,10 @@ class Hub:
                 if (channel := self._channels.get(stream)) is not None:
                     channel.members.pop(connection, None)
 
-    def subscribe(self, connection: Connection, stream: str, since: Position | None) -> None:
+    def subscribe(self, connection: Connection, stream: str, since: Position | None, viewer: str = "") -> None:
         """Let a connection follow a stream from after ``since``; also again, from somewhere else.
+
+        It is sent what is for everybody and what is for ``viewer``.
 
         Returns once the backlog is on its way. The order decides that nothing is lost: first live events are
         kept, then the backlog is read, then both are sent.
@@ -128,7 +130,7 @@ class Hub:
         :raises Unavailable: when Redis does not confirm within :data:`PATIENCE`.
         :raises redis.RedisError: when it cannot be read.
         """
-        subscription = Subscription(stream, since)
+        subscription = Subscription(stream, since, viewer)
         channel = self._join(connection, subscription)
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -247,7 +249,7 @@ class Hub:
                 return
             frame = frames.event(arrived.position, arrived.stream, arrived.html)
             for connection, subscription in channel.members.items():
-                connection.send(*subscription.event(arrived.position, frame))
+                connection.send(*subscription.event(arrived.position, frame, arrived.audience))
 
     def _confirmed(self, stream: str) -> None:
         """Note that Redis follows a stream for us; tell its pages what happened while it did not."""

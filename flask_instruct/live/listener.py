@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from redis import Redis
 from redis.exceptions import ConnectionError
 
+from .addressed import EVERYBODY
+from .addressed import Audience
+from .addressed import opened
 from .position import Position
 
 SILENCE = 10.0
@@ -28,6 +31,7 @@ class Arrived:
     stream: str
     position: Position
     html: str
+    audience: Audience = EVERYBODY
 
 
 class Listener:
@@ -65,8 +69,9 @@ class Listener:
         if message["type"] == "subscribe" and stream:
             return Subscribed(stream)
         if message["type"] == "message" and stream:
-            position, _, html = message["data"].partition(b" ")
-            return Arrived(stream, Position.parse(position), html.decode("utf-8", "replace"))
+            position, _, text = message["data"].partition(b" ")
+            audience, html = opened(text.decode("utf-8", "replace"))
+            return Arrived(stream, Position.parse(position), html, audience)
         return None
 
     def wake(self) -> None:

@@ -41,7 +41,7 @@ _TEXTS = {
 }
 
 
-def register(app: Flask, live: Live) -> None:
+def register(app: Flask) -> None:
     """Give an app's templates ``turbo_stream_from``, ``dom_id`` and ``instruct_scripts``."""
     # The signal comes before every before_request function, and so before every query of the request: a cursor
     # taken later would lie after a change that the page does not show.

@@ -6,10 +6,11 @@ waited and are newer, and ``ready``. Where the backlog has a hole the page gets 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from . import frames
+from .addressed import EVERYBODY
+from .addressed import Audience
 from .frames import Frame
 from .position import Position
 
@@ -20,6 +21,7 @@ class Entry:
 
     position: Position
     html: str
+    audience: Audience = EVERYBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +80,32 @@ class Replay:
 
 
 class Subscription:
-    """One page's following of one stream."""
+    """One page's following of one stream.
 
-    def __init__(self, stream: str, since: Position | None) -> None:
+    :param viewer: whose page it is; it is not sent what is for others.
+    """
+
+    def __init__(self, stream: str, since: Position | None, viewer: str = "") -> None:
         self.stream = stream
         self.since = since
+        self.viewer = viewer
         self.last: Position | None = None
-        self._waiting: list[tuple[Position, Frame]] = []
+        self._waiting: list[tuple[Position, Frame, Audience]] = []
 
     @property
     def live(self) -> bool:
         """Tell whether the backlog has been sent."""
         return self.last is not None
 
-    def event(self, position: Position, frame: Frame) -> list[Frame]:
+    def event(self, position: Position, frame: Frame, audience: Audience = EVERYBODY) -> list[Frame]:
         """Take a live event; return what the page is sent now."""
         if self.last is None:
-            self._waiting.append((position, frame))
+            self._waiting.append((position, frame, audience))
             return []
         if position <= self.last:
             return []
         self.last = position
-        return [frame]
+        return [frame] if audience.includes(self.viewer) else []
 
     def replayed(self, replay: Replay) -> list[Frame]:
         """Take the backlog; return everything that the page is sent to be up to date."""
@@ -107,8 +113,8 @@ class Subscription:
         sent = [frames.subscribed(self.stream, self.since)]
         sent += self._backlog(replay)
         waiting, self._waiting = self._waiting, []
-        for position, frame in waiting:
-            sent += self.event(position, frame)
+        for position, frame, audience in waiting:
+            sent += self.event(position, frame, audience)
         return [*sent, frames.ready(self.stream, self.last)]
 
     def caught_up(self, replay: Replay) -> list[Frame]:
@@ -119,13 +125,13 @@ class Subscription:
             return [frames.reset(self.stream, self.last)]
         missed = tuple(entry for entry in replay.entries if entry.position > self.last)
         self.last = max(self.last, replay.position)
-        return list(_batches(self.stream, missed))
+        return self._batches(missed)
 
     def _backlog(self, replay: Replay) -> list[Frame]:
         if not replay.lossless:
             return [frames.reset(self.stream, replay.position)]
-        return list(_batches(self.stream, replay.entries))
+        return self._batches(replay.entries)
 
-
-def _batches(stream: str, entries: tuple[Entry, ...]) -> Iterator[Frame]:
-    return frames.batches(frames.event(entry.position, stream, entry.html) for entry in entries)
+    def _batches(self, entries: tuple[Entry, ...]) -> list[Frame]:
+        shown = (entry for entry in entries if entry.audience.includes(self.viewer))
+        return list(frames.batches(frames.event(entry.position, self.stream, entry.html) for entry in shown))

@@ -64,7 +64,7 @@ def dom_id(record: object, suffix: str | None = None) -> str:
     A record without a key yet gives ``new_assessment``. The id needs no escaping in HTML and CSS: a key of
     other characters than letters, digits, ``-`` and ``_`` is told by its hash.
     """
-    name = _snake_case(type(record).__name__)
+    name = snake_case(type(record).__name__)
     key = identity(record)
     whole = f"{name}_{_key(key)}" if key else f"new_{name}"
     return f"{suffix}_{whole}" if suffix else whole
@@ -127,5 +127,5 @@ def _stream_part(streamable: object) -> str:
     return "/".join([type(streamable).__name__, *(quote(str(part), safe="") for part in key)])
 
 
-def _snake_case(name: str) -> str:
+def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

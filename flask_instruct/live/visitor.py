@@ -57,13 +57,14 @@ class Visitor:
     nothing of it, such as a database connection, is held while the socket is open.
     """
 
-    __slots__ = ("_connection", "_handshake", "_site", "_streams")
+    __slots__ = ("_connection", "_handshake", "_site", "_streams", "_viewer")
 
     def __init__(self, site: Site, handshake: Handshake, connection: Connection) -> None:
         self._site = site
         self._handshake = handshake
         self._connection = connection
         self._streams: tuple[str, ...] = ()
+        self._viewer: str | None = None
 
     def receive(self, message: str | bytes) -> None:
         """Do what a message of the page asks, or close the socket with the reason for not doing it."""
@@ -74,7 +75,7 @@ class Visitor:
     def check(self) -> None:
         """Ask again whether the viewer may listen, so that a logout ends it."""
         with self._closing_on_error(), self._context():
-            viewer = current_viewer()
+            viewer = self._same_viewer()
             for stream in self._streams:
                 require_rule(viewer, stream)
 
@@ -89,12 +90,25 @@ class Visitor:
 
     def _subscribe(self, request: Subscribe) -> None:
         with self._context():
-            stream = verified_stream(self._site.signer, request.token, current_viewer(), self._site.max_age)
+            viewer = self._same_viewer()
+            stream = verified_stream(self._site.signer, request.token, viewer, self._site.max_age)
         if stream not in self._streams:
             if len(self._streams) >= MOST_STREAMS:
                 raise Malformed("too many streams")
             self._streams = (*self._streams, stream)
-        self._site.hub.subscribe(self._connection, stream, request.since)
+        self._site.hub.subscribe(self._connection, stream, request.since, viewer)
+
+    def _same_viewer(self) -> str:
+        """Return who is looking.
+
+        :raises Refused: when it is someone else than before: what is on its way is for that one's eyes.
+        """
+        viewer = current_viewer()
+        if self._viewer is None:
+            self._viewer = viewer
+        if viewer != self._viewer:
+            raise Refused(UNKNOWN, "another viewer")
+        return viewer
 
     @contextmanager
     def _context(self) -> Iterator[None]:

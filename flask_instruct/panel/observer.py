@@ -100,8 +100,9 @@ def _send(run: Run, action: str, target: str, template: str | None = None, **con
 
 
 def _addresses(run: Run) -> AbstractContextManager[object]:
-    """Let links come out under the address that the run was asked for at, also outside of any request."""
-    return nullcontext() if has_request_context() else current_app.test_request_context(base_url=run.base_url)
+    """Let links and words come out as in the request that asked for the run, also outside of any request."""
+    app = current_app._get_current_object()  # type: ignore[attr-defined]
+    return nullcontext() if has_request_context() else run.reader.looking(app)
 
 
 def _reread(run: Run) -> None:

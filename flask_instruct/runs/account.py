@@ -16,12 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from ..errors import InstructError
+from .columns import WireText
+from .columns import now
 from .models import Ledger
 from .models import ModelCall
 from .models import Outbox
 from .models import Run
-from .models import WireText
-from .models import now
 from .spending import spent_by_run
 
 Row = dict[str, Any]

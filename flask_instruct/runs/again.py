@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from ..effects import WORKER_DIED
 from ..effects import Fate
 from ..errors import RunEnded
+from .columns import now
 from .effects import Begun
 from .effects import begin
 from .effects import end
@@ -24,7 +25,6 @@ from .effects import perform
 from .models import NOT_STARTED
 from .models import Effect
 from .models import Run
-from .models import now
 from .notices import Notices
 from .notices import announce
 from .queue import ring
@@ -77,7 +77,7 @@ def carry_out_asked(state: State, engine: sa.Engine, run_id: str) -> bool:
         found = True
         if state.hold is not None:
             state.hold.effect = begun.effect_id, begun.tries
-        with state.app.test_request_context(base_url=begun.base_url):
+        with begun.reader.looking(state.app):
             fate = perform(state, begun)
         with unit_of_work(engine) as unit:
             _end(unit, notices, begun.effect_id, begun.tries, fate)

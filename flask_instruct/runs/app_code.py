@@ -51,7 +51,7 @@ class AppCode:
         outcome: ToolOutcome | None = None
         lookout = Lookout(unit.connection, name)
         try:
-            with self._notices.gathering(unit), lookout.looking(), joined_session(self._state.db, unit):
+            with self._notices.gathering_committed(unit), lookout.looking(), joined_session(self._state.db, unit):
                 outcome = work(self._located())
                 if outcome.error:
                     raise _Undo
@@ -81,7 +81,7 @@ class AppCode:
         :raises Interrupted: when the database could not be asked for the record.
         """
         try:
-            with self._notices.gathering(unit), joined_session(self._state.db, unit):
+            with self._notices.gathering_committed(unit), joined_session(self._state.db, unit):
                 callback(self._located())
         except RecordGone:
             pass

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from ..config import Config
 from ..messages import Message
 from .bounds import bound_step
+from .columns import now
 from .effects import close_effects
 from .effects import lose_running
 from .history import interrupted
@@ -26,7 +27,6 @@ from .interruption import Interrupted
 from .models import HELD
 from .models import ModelCall
 from .models import Run
-from .models import now
 from .notices import Notices
 from .turns import has_turn
 from .turns import ring_for_next

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rq import Worker
 
-from .models import now
+from .columns import now
 from .queue import run_queue
 
 if TYPE_CHECKING:

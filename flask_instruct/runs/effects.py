@@ -29,16 +29,17 @@ from ..errors import InstructError
 from ..handlers import AiResponseHandler
 from ..handlers import locate
 from .app_code import FAILURES
+from .columns import now
 from .models import NOT_STARTED
 from .models import Effect
 from .models import Run
 from .models import ToolCall
-from .models import now
 from .notices import Notices
 from .points import reach
 from .unit import Unit
 
 if TYPE_CHECKING:
+    from ..live.reader import Reader
     from ..state import State
     from .steps import Steps
 
@@ -57,7 +58,7 @@ class Begun:
     promise: Promise
     context: ToolContext
     gid: str
-    base_url: str | None
+    reader: Reader
 
 
 class Effects:
@@ -152,7 +153,7 @@ def begin(effect: Effect, run: Run) -> Begun:
         timeout=effect.timeout,
     )
     promise = Promise(cast(Owner, effect.owner), effect.method, effect.arguments, effect.timeout)
-    return Begun(effect.id, effect.tries, promise, context, run.handler, run.base_url)
+    return Begun(effect.id, effect.tries, promise, context, run.handler, run.reader)
 
 
 def perform(state: State, begun: Begun) -> Fate:

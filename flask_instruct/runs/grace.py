@@ -15,9 +15,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from .columns import now
 from .models import HELD
 from .models import Run
-from .models import now
 from .notices import Notices
 from .queue import ring
 from .unit import Unit

@@ -173,8 +173,8 @@ def _credentials(state: State, run: Run) -> Credentials | None:
 
 @contextmanager
 def request_of(app: Flask, run: Run) -> Iterator[None]:
-    """Push a request context with the address under which the run was asked for, so that links come out the same."""
-    with app.test_request_context(base_url=run.base_url):
+    """Push a request context like the one that asked for the run: with its links, language and time zone."""
+    with run.reader.looking(app):
         yield
 
 

@@ -35,12 +35,12 @@ from ..tools import settle
 from .app_code import AppCode
 from .bounds import bound_tool
 from .claim import close_open_calls
+from .columns import now
 from .effects import Effects
 from .endings import describe
 from .interruption import Interrupted
 from .models import Run
 from .models import ToolCall
-from .models import now
 from .notices import Notices
 from .points import reach
 from .quotas import Quotas

@@ -5,11 +5,6 @@ and Flask-Migrate see them while no class of ours can clash with one of the app'
 from __future__ import annotations
 
 import json
-import os
-import re
-import time
-import uuid
-from datetime import UTC
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -24,8 +19,14 @@ from sqlalchemy.orm import mapped_column
 from sqlalchemy.orm import relationship
 
 from ..identity import MAX_LENGTH
+from ..live.reader import Reader
 from ..prompt import ToolCall as CallPart
 from ..prompt import ToolResult
+from .columns import UTCDateTime
+from .columns import WireName
+from .columns import WireText
+from .columns import now
+from .columns import uuid7
 from .logs import current_run
 from .money import Money
 
@@ -52,64 +53,6 @@ BUSY: tuple[Status, ...] = (*HELD, "waiting_approval")
 
 CallStatus = Literal["waiting", "running", "done", "failed"]
 EffectStatus = Literal["pending", "running", "done", "failed", "unknown"]
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def uuid7() -> str:
-    """Return a new UUID of version 7 (RFC 9562): sortable by the millisecond it was made."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return str(uuid.UUID(int=value))
-
-
-class UTCDateTime(sa.TypeDecorator[datetime]):
-    """An aware UTC datetime, also on databases that forget the zone (SQLite)."""
-
-    impl = sa.DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        return value.astimezone(UTC) if value is not None else None
-
-    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-class WireText(sa.TypeDecorator[str]):
-    """Text from a model or a person: NUL, which PostgreSQL refuses, and half surrogates, which no database
-    encodes, become U+FFFD."""
-
-    impl = sa.Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        return storable(value) if value is not None else None
-
-
-class WireName(sa.TypeDecorator[str]):
-    """A short text from a model or a provider: as :class:`WireText`, and cut at the column's length, which SQLite
-    does not mind and PostgreSQL refuses."""
-
-    impl = sa.String
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        length: int | None = self.length
-        return storable(value)[:length] if value is not None else None
-
-
-def storable(text: str) -> str:
-    """Return the text with what no database can hold replaced by U+FFFD, character for character."""
-    return _UNSTORABLE.sub("\ufffd", text)
-
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Ledger(DeclarativeBase):
@@ -170,6 +113,8 @@ class Run(Ledger):
     limit_reached: Mapped[str | None] = mapped_column(sa.String(50))
     limits: Mapped[dict[str, Any] | None]
     base_url: Mapped[str | None] = mapped_column(WireText)
+    language: Mapped[str | None] = mapped_column(WireText)
+    timezone: Mapped[str | None] = mapped_column(WireText)
     created_at: Mapped[datetime] = mapped_column(default=now)
     queued_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
@@ -185,6 +130,11 @@ class Run(Ledger):
     @property
     def active(self) -> bool:
         return self.status in ACTIVE
+
+    @property
+    def reader(self) -> Reader:
+        """What the request that asked for the run had: what is rendered for the run is rendered for it."""
+        return Reader(self.base_url, self.language, self.timezone)
 
     @property
     def interrupted(self) -> bool:

@@ -21,14 +21,17 @@ import sqlalchemy as sa
 from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
+from ..live.addressed import addressed
+from ..live.addressed import opened
 from ..live.broadcasts import outlet
 from ..live.turbo_stream import turbo_stream
 from ..transactions import on_commit
+from ..transactions import on_own_commit
+from .columns import uuid7
 from .models import Message
 from .models import Outbox
 from .models import Run
 from .models import ToolCall
-from .models import uuid7
 from .points import reach
 from .unit import Unit
 
@@ -106,6 +109,22 @@ class Notices:
         with gathering() as broadcasts:
             yield
         unit.broadcasts += broadcasts
+
+    @contextmanager
+    def gathering_committed(self, unit: Unit) -> Iterator[None]:
+        """Collect as :meth:`gathering`, but only what the session commits: a rollback in the app's code drops it."""
+        with self.gathering(unit):
+            deliver = outlet.get()
+            assert deliver is not None
+
+            def hold_back(stream: str, html: str) -> None:
+                on_own_commit(self._state.db.session(), lambda: deliver(stream, html))
+
+            token = outlet.set(hold_back)
+            try:
+                yield
+            finally:
+                outlet.reset(token)
 
     def tell(self, unit: Unit, change: str, *about: object) -> None:
         """Tell every observer of a change that is about to be committed."""
@@ -216,7 +235,7 @@ def publish_late(state: State, rows: list[Fragment]) -> dict[str, str]:
     A broadcast that Redis has seen before is left alone, so that nothing happens when only its note was lost.
     """
     refresh = str(turbo_stream("refresh"))
-    return publish(state, [row._replace(html=refresh) for row in rows])
+    return publish(state, [row._replace(html=addressed(refresh, opened(row.html)[0])) for row in rows])
 
 
 def settle(execute: Execute, positions: dict[str, str]) -> None:

@@ -36,11 +36,11 @@ from ..messages import Reasoning
 from ..messages import Text
 from ..messages import ToolCall as CallPart
 from ..tools import ToolOutcome
+from .columns import storable
 from .effects import Begun
 from .effects import Effects
 from .journal import Journal
 from .models import Run
-from .models import storable
 from .recording import CannotReplay
 from .recording import Recording
 from .recording import Row

@@ -22,9 +22,9 @@ from ..limits import Limits
 from ..limits import Measure
 from ..limits import Reached
 from ..limits import first_met
+from .columns import now
 from .interruption import Interrupted
 from .models import Run
-from .models import now
 from .spending import Spending
 from .spending import spent_by_run
 from .spending import spent_on_day

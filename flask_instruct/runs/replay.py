@@ -26,6 +26,7 @@ from ..handlers import locate
 from ..identity import read_gid
 from ..live.broadcasts import EXTENSION
 from .claim import claim
+from .columns import uuid7
 from .differences import Comparison
 from .differences import Difference
 from .interruption import Interrupted
@@ -35,7 +36,6 @@ from .logs import naming
 from .models import Message
 from .models import Run
 from .models import ToolCall
-from .models import uuid7
 from .offline import NoPages
 from .offline import NoRedis
 from .offline import offline

@@ -12,12 +12,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from .columns import now
 from .models import ENDED
 from .models import Effect
 from .models import Ledger
 from .models import Outbox
 from .models import Run
-from .models import now
 
 BATCH = 200
 """Rows of one transaction: a writer of SQLite waits for it, and a parameter of a statement is spent on each."""

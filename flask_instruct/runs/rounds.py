@@ -27,13 +27,13 @@ from ..handlers import locate
 from ..limits import NOT_CARRIED_OUT
 from ..orchestrator import takes_text_back
 from ..prices import cost
+from .columns import now
+from .columns import storable
+from .columns import uuid7
 from .models import Message
 from .models import ModelCall
 from .models import Run
 from .models import ToolCall
-from .models import now
-from .models import storable
-from .models import uuid7
 from .notices import Notices
 from .points import reach
 from .steps import Steps

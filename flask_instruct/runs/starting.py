@@ -12,8 +12,8 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import Session
 
 from ..errors import ConversationBusy
+from .columns import uuid7
 from .models import Run
-from .models import uuid7
 from .stopping import ask_to_stop
 from .turns import busy_in
 

@@ -18,11 +18,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from .claim import hold
 from .claim import renew_lease
+from .columns import now
 from .interruption import Interrupted
 from .models import Message
 from .models import Run
 from .models import ToolCall
-from .models import now
 from .notices import Notices
 from .unit import Unit
 from .unit import unit_of_work

@@ -13,11 +13,11 @@ from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
 from ..errors import ConfigurationError
+from .columns import now
 from .effects import close_effects
 from .history import interrupted
 from .models import HELD
 from .models import Run
-from .models import now
 from .notices import announce
 from .queue import ring
 from .turns import waiting_for

@@ -14,10 +14,10 @@ from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
 from .again import neglected
+from .columns import now
 from .models import HELD
 from .models import Outbox
 from .models import Run
-from .models import now
 from .notices import publish_late
 from .notices import settle
 from .notices import unpublished

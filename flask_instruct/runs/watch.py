@@ -23,9 +23,9 @@ from redis.exceptions import RedisError
 from ..errors import InstructError
 from ..errors import Stopped
 from .claim import renew_lease
+from .columns import now
 from .interruption import Interrupted
 from .models import Run
-from .models import now
 from .stopping import stop_mark
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from example_app.seed_data import ENROLLED
 from example_app.seed_data import LEAD
 from example_app.stories import story
 from flask_instruct.runs.again import run_again
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Effect
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 
 from .conftest import ESSAY
 from .conftest import LAB_REPORT

@@ -7,10 +7,10 @@ from datetime import datetime
 from datetime import timedelta
 from typing import Any
 
+from flask_instruct.runs.columns import uuid7
 from flask_instruct.runs.models import Message
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.models import ToolCall
-from flask_instruct.runs.models import uuid7
 
 MOMENT = datetime(2030, 5, 1, 14, 5, tzinfo=UTC)
 GID = "instruct://Editor/1"

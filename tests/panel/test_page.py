@@ -15,7 +15,7 @@ from jinja2 import DictLoader
 from flask_instruct.errors import HandlerError
 from flask_instruct.panel import instruct_panel
 from flask_instruct.panel.page import SHOWN_RUNS
-from flask_instruct.runs.models import now
+from flask_instruct.runs.columns import now
 
 from .board import Board
 from .board import db

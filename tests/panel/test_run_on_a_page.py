@@ -13,10 +13,10 @@ from flask.testing import FlaskClient
 from playwright.sync_api import expect
 
 from flask_instruct.panel.page import SHOWN_RUNS
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Message
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 
 from .board import LONG
 from .board import WorkerDied

@@ -15,10 +15,10 @@ from flask_instruct.calls import OutcomeKind
 from flask_instruct.errors import RETRYABLE
 from flask_instruct.panel import words
 from flask_instruct.panel.language import duration
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import HELD
 from flask_instruct.runs.models import CallStatus
 from flask_instruct.runs.models import Status
-from flask_instruct.runs.models import now
 
 from .rows import MOMENT
 from .rows import a_call

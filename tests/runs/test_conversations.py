@@ -17,9 +17,9 @@ from flask_instruct.adapters.scripted import Use
 from flask_instruct.adapters.scripted import register_script
 from flask_instruct.messages import ModelRequest
 from flask_instruct.runs.claim import claim
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.stopping import stop_mark
 from flask_instruct.runs.unit import ledger_engine
 from tests.support import Process

@@ -17,10 +17,10 @@ from flask import Flask
 
 from flask_instruct.runs import bounds
 from flask_instruct.runs.claim import claim
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.interruption import Interrupted
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.unit import ledger_engine
 from tests.support import Process
 from tests.support import alive

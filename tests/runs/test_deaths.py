@@ -16,13 +16,13 @@ from flask import Flask
 
 from flask_instruct.runs.again import run_again
 from flask_instruct.runs.claim import claim
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.deaths import cause_of
 from flask_instruct.runs.deaths import mourn
 from flask_instruct.runs.grace import Hold
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Effect
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.unit import ledger_engine
 from tests.support import Process
 from tests.support import wait_for

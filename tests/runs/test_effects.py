@@ -20,11 +20,11 @@ from flask_instruct.prompt import Message
 from flask_instruct.prompt import Text
 from flask_instruct.runs.again import mark_as_done
 from flask_instruct.runs.again import run_again
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.history import transcript
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Effect
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.queue import run_queue
 from flask_instruct.runs.sweep import sweep
 from tests.support import Process

@@ -34,13 +34,14 @@ from flask_instruct.orchestrator import Ending
 from flask_instruct.prompt import Message
 from flask_instruct.prompt import Text
 from flask_instruct.prompt import ToolCall
-from flask_instruct.runs import models
 from flask_instruct.runs.claim import claim
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.history import transcript
 from flask_instruct.runs.journal import Journal
 from flask_instruct.runs.models import ENDED
 from flask_instruct.runs.models import HELD
 from flask_instruct.runs.models import Ledger
+from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.steps import LostLease
 from flask_instruct.runs.unit import ledger_engine
@@ -82,7 +83,7 @@ def rows() -> list[Any]:
     with db.engine.connect() as connection:
         tables = [table for table in Ledger.metadata.sorted_tables if table.name != "instruct_outbox"]
         kept = [list(connection.execute(sa.select(table).order_by(*table.primary_key))) for table in tables]
-        outbox = connection.scalars(sa.select(models.Outbox.id).order_by(models.Outbox.seq))
+        outbox = connection.scalars(sa.select(Outbox.id).order_by(Outbox.seq))
         return [*kept, list(outbox), notes()]
 
 
@@ -148,7 +149,7 @@ class History(RuleBasedStateMachine):
 
     def take(self) -> None:
         before = self.row()
-        lost = before.status in HELD and before.lease_until is not None and before.lease_until < models.now()
+        lost = before.status in HELD and before.lease_until is not None and before.lease_until < now()
         state = self.app.extensions["instruct"]
         engine = ledger_engine(db)
         claimed = claim(state, engine, self.run_id)
@@ -171,7 +172,7 @@ class History(RuleBasedStateMachine):
 
     def lose_the_lease(self) -> None:
         with db.engine.begin() as connection:
-            past = models.now() - timedelta(hours=1)
+            past = now() - timedelta(hours=1)
             held = sa.and_(Run.id == self.run_id, Run.status.in_(HELD))
             connection.execute(sa.update(Run).where(held).values(lease_until=past))
 

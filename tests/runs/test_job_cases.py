@@ -23,12 +23,12 @@ from rq.registry import FailedJobRegistry
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.connections import TIMEOUT
 from flask_instruct.connections import connect
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Ledger
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.queue import ENTRY
 from flask_instruct.runs.queue import ring
 from flask_instruct.runs.queue import run_queue

@@ -22,10 +22,10 @@ from flask_instruct.adapters.scripted import Say
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.errors import HandlerError
 from flask_instruct.handlers import locate
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.queue import RunJob
 from flask_instruct.runs.queue import run_queue
 from flask_instruct.runs.sweep import sweep

@@ -17,10 +17,10 @@ from flask_instruct.adapters.scripted import register_script
 from flask_instruct.connections import connect
 from flask_instruct.live.turbo_stream import stream_name
 from flask_instruct.prompt import ModelRequest
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.sweep import sweep
 
 from .notebook import Notebook

@@ -19,11 +19,11 @@ from flask_instruct.adapters.scripted import register_script
 from flask_instruct.events import Usage
 from flask_instruct.panel import words
 from flask_instruct.prompt import ModelRequest
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.history import transcript
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 
 from .conftest import reread
 from .notebook import NoteKeeper

@@ -14,10 +14,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import Ledger
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.spending import Spending
 from flask_instruct.runs.spending import spent_by_conversation
 from flask_instruct.runs.spending import spent_by_run

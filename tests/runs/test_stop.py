@@ -17,11 +17,11 @@ from flask import Flask
 from flask_instruct.adapters.scripted import Say
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.errors import RunEnded
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.history import transcript
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from tests.support import Process
 from tests.support import wait_for
 from tests.wire import Reply

@@ -23,12 +23,12 @@ from flask_instruct.events import Usage
 from flask_instruct.orchestrator import Ending
 from flask_instruct.prompt import ModelRequest
 from flask_instruct.prompt import Text
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.history import transcript
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.journal import Journal
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import now
 from flask_instruct.runs.steps import Interrupted
 from flask_instruct.runs.steps import Steps
 from flask_instruct.runs.unit import ledger_engine

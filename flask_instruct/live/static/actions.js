@@ -122,7 +122,10 @@ function parsed(html) {
 function targetsOf(element) {
   const selector = element.getAttribute("targets");
   if (selector) return [...document.querySelectorAll(selector)];
-  const target = document.getElementById(element.getAttribute("target") ?? "");
+  const id = element.getAttribute("target") ?? "";
+  // A row that has just moved may stand in two lists, until the page has heard of both.
+  const list = document.getElementById(element.getAttribute("within") ?? "");
+  const target = list ? list.querySelector(`#${CSS.escape(id)}`) : document.getElementById(id);
   return target ? [target] : [];
 }
 
