@@ -48,6 +48,9 @@ RENEWAL = LIFETIME / 3
 PAUSE = 2.0
 """Seconds before Redis is told again what it could not be told."""
 
+PATIENCE = 0.5
+"""Seconds before it is looked whether another process, which was about to, has told the pages."""
+
 GOODBYE = 0.5
 """Seconds that an ending process takes to say which viewers it no longer has."""
 
@@ -229,9 +232,12 @@ class Presence:
                 self._gone_at.pop(stream, None)
             if stream in self._here:
                 self._plan(stream, now + RENEWAL)
-        # Another process may tell them something older at the same time: what they were told is looked at again.
         while there != told and not self._closed:
+            if not self._bus.roll.may_tell(stream):
+                self._plan(stream, now + PATIENCE)
+                break
             self._tell(stream, there)
+            # Also for what has changed meanwhile, and where one that was too slow has told something older.
             there, told = self._bus.roll.attend(stream, self._process)
         with self._change:
             if stream not in self._due:

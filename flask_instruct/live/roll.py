@@ -19,6 +19,9 @@ LIFETIME = 45.0
 GRACE = 5.0
 """Seconds for which a viewer who has left still is there: a reload is no leave."""
 
+TELLING = 3.0
+"""Seconds that a process has to tell the pages before another one does."""
+
 NOTED = 3600.0
 """Seconds for which it is noted that a viewer was signed out."""
 
@@ -90,9 +93,16 @@ class Roll:
         viewers = {member.decode()[_PROCESS:] for member in there}
         return sorted(viewers), json.loads(told or b"[]")
 
+    def may_tell(self, stream: str) -> bool:
+        """Take it upon this process to tell the pages of a stream; False while another one is at it."""
+        return bool(self._redis().set(self._key(stream, "telling"), "", px=int(TELLING * 1000), nx=True))
+
     def told(self, stream: str, viewers: list[str], seconds: float) -> None:
         """Note what the pages of a stream have been told, for so many seconds."""
-        self._redis().set(self._key(stream, "told"), json.dumps(viewers), px=int(seconds * 1000))
+        with self._redis().pipeline(transaction=True) as pipe:
+            pipe.set(self._key(stream, "told"), json.dumps(viewers), px=int(seconds * 1000))
+            pipe.delete(self._key(stream, "telling"))
+            pipe.execute()
 
     def sign_out(self, viewer: str) -> None:
         """Let every process hear that a viewer's pages have to be verified anew."""
