@@ -159,7 +159,7 @@ class _LocalRoll(Roll):
 
     def attend(
         self, stream: str, process: str, staying: Iterable[str] = (), leaving: Iterable[str] = ()
-    ) -> tuple[list[str], list[str]]:
+    ) -> tuple[list[str], list[str] | None]:
         now = time.monotonic()
         with self._lock:
             there = self._until.setdefault(stream, {})

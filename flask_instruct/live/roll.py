@@ -23,7 +23,7 @@ TELLING = 3.0
 """Seconds that a process has to tell the pages before another one does."""
 
 NOTED = 3600.0
-"""Seconds for which it is noted that a viewer was signed out."""
+"""Seconds for which it is noted that a viewer was signed out, or that pages are being told something."""
 
 SIGNED_OUT = b"signed-out "
 
@@ -44,6 +44,12 @@ end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 if #ARGV > 4 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return {redis.call('ZRANGE', KEYS[1], 0, -1), redis.call('GET', KEYS[2])}
+"""
+
+_MAY_TELL = """
+local mine = redis.call('SET', KEYS[1], '', 'NX', 'PX', ARGV[1])
+if mine then redis.call('SET', KEYS[2], 'null', 'PX', ARGV[2]) end
+return mine and 1 or 0
 """
 
 _SIGN_OUT = """
@@ -81,8 +87,10 @@ class Roll:
 
     def attend(
         self, stream: str, process: str, staying: Iterable[str] = (), leaving: Iterable[str] = ()
-    ) -> tuple[list[str], list[str]]:
+    ) -> tuple[list[str], list[str] | None]:
         """Say who stays at a stream and who has left; return who is there, and of whom its pages were told last.
+
+        None is: of nobody knows whom.
 
         :param process: the name of the process that speaks, 32 characters.
         :raises redis.RedisError: when Redis did not answer.
@@ -94,8 +102,12 @@ class Roll:
         return sorted(viewers), json.loads(told or b"[]")
 
     def may_tell(self, stream: str) -> bool:
-        """Take it upon this process to tell the pages of a stream; False while another one is at it."""
-        return bool(self._redis().set(self._key(stream, "telling"), "", px=int(TELLING * 1000), nx=True))
+        """Take it upon this process to tell the pages of a stream; False while another one is at it.
+
+        Until it says what it has told, nobody knows what the pages have: it may die half-way.
+        """
+        keys = [self._key(stream, "telling"), self._key(stream, "told")]
+        return bool(self._run(_MAY_TELL, keys, [int(TELLING * 1000), int(NOTED * 1000)]))
 
     def told(self, stream: str, viewers: list[str], seconds: float) -> None:
         """Note what the pages of a stream have been told, for so many seconds."""

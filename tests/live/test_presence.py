@@ -323,3 +323,15 @@ def test_a_change_is_told_once_however_many_processes_notice_it(
         assert "bob" not in page.receive()["html"]
     assert holds(lambda: watchers(house) == [], 1.0)
     assert len(live_of(house).bus.replay("board" + VIEWERS, since).entries) == 2
+
+
+def test_pages_that_a_process_told_something_before_it_died_are_told_what_is_true(
+    house: Flask, serve_site: Serve, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flask_instruct.live.roll.TELLING", 0.5)
+    page = open_page(house, serve_site(house), "ann", "board" + VIEWERS, present=False)
+    bus = live_of(house).bus
+    assert bus.roll.may_tell("board")
+    bus.publish("board" + VIEWERS, "the last words of a process")
+    assert page.receive()["html"] == "the last words of a process"
+    assert "<ul></ul>" in page.receive()["html"]
