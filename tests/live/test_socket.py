@@ -461,7 +461,6 @@ def test_a_logout_closes_the_pages_of_that_browser_within_seconds_and_another_de
     app = make_app()
     login_to(app)
     address = serve_site(app)
-    here, elsewhere = requests.Session(), requests.Session()
 
     def open_page(browser: requests.Session) -> Client:
         cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.cookies)
@@ -469,16 +468,19 @@ def test_a_logout_closes_the_pages_of_that_browser_within_seconds_and_another_de
         page.subscribe(token(app, viewer="7"), live_of(app).bus.now())
         return page
 
-    pages = []
-    for browser in (here, elsewhere):
-        browser.get(f"{address}/login", timeout=5).raise_for_status()
-        pages.append(open_page(browser))
-        pages[-1].until("ready")
-    here.get(f"{address}/logout", timeout=5).raise_for_status()
-    assert [page.closed() for page in pages] == [1012, 1012]
-    with open_page(here) as signed_out, open_page(elsewhere) as signed_in:
-        assert signed_out.closed() == 4403
-        signed_in.until("ready")
+    with requests.Session() as here, requests.Session() as elsewhere:
+        pages = []
+        for browser in (here, elsewhere):
+            browser.get(f"{address}/login", timeout=5).raise_for_status()
+            pages.append(open_page(browser))
+            pages[-1].until("ready")
+        here.get(f"{address}/logout", timeout=5).raise_for_status()
+        assert [page.closed() for page in pages] == [1012, 1012]
+        with open_page(here) as signed_out, open_page(elsewhere) as signed_in:
+            assert signed_out.closed() == 4403
+            signed_in.until("ready")
+        for page in pages:
+            page.leave()
 
 
 def test_without_redis_a_logout_is_logged_and_goes_through(
@@ -489,9 +491,9 @@ def test_without_redis_a_logout_is_logged_and_goes_through(
     login_to(app)
     address = serve_site(app)
     process.kill()
-    browser = requests.Session()
-    browser.get(f"{address}/login", timeout=10).raise_for_status()
-    browser.get(f"{address}/logout", timeout=10).raise_for_status()
+    with requests.Session() as browser:
+        browser.get(f"{address}/login", timeout=10).raise_for_status()
+        browser.get(f"{address}/logout", timeout=10).raise_for_status()
     assert "The open pages of 7 could not be told to connect anew" in caplog.text
 
 
