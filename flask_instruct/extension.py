@@ -29,9 +29,9 @@ from .handlers import AiResponseHandler
 from .handlers import registered
 from .health import init_health
 from .limits import Limits
-from .live import broadcasts
 from .live import init_live
 from .live.changes import watch
+from .live.methods import LiveMethods
 from .live.model_broadcasts import ModelBroadcast
 from .live.model_broadcasts import Target
 from .live.model_broadcasts import To
@@ -78,22 +78,12 @@ def _of_current_app() -> Surroundings | None:
 look_with(_of_current_app)
 
 
-class Instruct:
+class Instruct(LiveMethods):
     """The extension. Create it beside ``db``, then call :meth:`init_app` after ``db.init_app``.
 
     :param app: initialise this app at once.
     :param db: the app's Flask-SQLAlchemy; found by itself when it was initialised before.
     """
-
-    broadcast_append_to = staticmethod(broadcasts.broadcast_append_to)
-    broadcast_prepend_to = staticmethod(broadcasts.broadcast_prepend_to)
-    broadcast_replace_to = staticmethod(broadcasts.broadcast_replace_to)
-    broadcast_update_to = staticmethod(broadcasts.broadcast_update_to)
-    broadcast_remove_to = staticmethod(broadcasts.broadcast_remove_to)
-    broadcast_before_to = staticmethod(broadcasts.broadcast_before_to)
-    broadcast_after_to = staticmethod(broadcasts.broadcast_after_to)
-    broadcast_refresh_to = staticmethod(broadcasts.broadcast_refresh_to)
-    broadcast_text_to = staticmethod(broadcasts.broadcast_text_to)
 
     def __init__(self, app: Flask | None = None, db: SQLAlchemy | None = None) -> None:
         self._db = db
