@@ -20,6 +20,7 @@ from typing import Any
 
 from flask import Flask
 from flask import current_app
+from redis.exceptions import RedisError
 from rq import Worker
 from rq.exceptions import StopRequested
 from rq.executions import Execution
@@ -251,7 +252,9 @@ class Supervisor:
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == REPLACE:
             logger.info("Worker process %d has done its share of jobs and is replaced", pid)
             return
-        logger.warning("Worker process %d ended with status %d and is started again", pid, status)
+        code = os.waitstatus_to_exitcode(status)
+        how = f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        logger.warning("Worker process %d ended with %s and is started again", pid, how)
         time.sleep(RESTART_PAUSE)
 
     def _start(self, role: int) -> None:
@@ -271,6 +274,8 @@ class Supervisor:
             code = self._roles[role]()
         except SystemExit:
             code = 0
+        except RedisError as error:
+            logger.error("A worker process cannot reach Redis: %s", error)
         except BaseException:
             logger.exception("A worker process failed")
         finally:
