@@ -17,7 +17,11 @@ import pytest
 from flask import Flask
 from flask import render_template_string
 from flask import request
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy.orm import Mapped
+from sqlalchemy.orm import mapped_column
 
+from flask_instruct import Instruct
 from flask_instruct.live.audience import sign_stream
 from flask_instruct.live.audience import verified_stream
 from flask_instruct.live.captured import captured_broadcasts
@@ -45,7 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flask_instruct.live.presence.GATHERING", 0.05)
     monkeypatch.setattr("flask_instruct.live.presence.RENEWAL", 0.3)
     for module in ("presence", "roll", "local_bus"):
-        monkeypatch.setattr(f"flask_instruct.live.{module}.GRACE", 0.8)
+        monkeypatch.setattr(f"flask_instruct.live.{module}.GRACE", 1.5)
 
 
 def people(app: Flask, **hooks: Any) -> Flask:
@@ -160,7 +164,7 @@ def test_another_page_of_the_same_viewer_keeps_them_there(house: Flask, serve_si
     first, second = open_page(house, address, "bob"), open_page(house, address, "bob")
     see(house, "bob")
     first.leave()
-    assert holds(lambda: watchers(house) == ["bob"], 1.2)
+    assert holds(lambda: watchers(house) == ["bob"], 2.0)
     second.send({"type": "unsubscribe", "streams": ["board"]})
     see(house)
 
@@ -223,7 +227,7 @@ def test_pages_that_move_to_another_process_as_theirs_ends_were_never_away(
     live_of(house).close()
     assert bob.closed() == 1012
     open_page(other, there, "bob")
-    assert holds(lambda: watchers(other) == ["bob"], 1.2)
+    assert holds(lambda: watchers(other) == ["bob"], 2.0)
     open_page(other, there, "carl")
     assert "<li>bob</li><li>carl</li>" in page.receive()["html"]
 
@@ -335,3 +339,33 @@ def test_pages_that_a_process_told_something_before_it_died_are_told_what_is_tru
     bus.publish("board" + VIEWERS, "the last words of a process")
     assert page.receive()["html"] == "the last words of a process"
     assert "<ul></ul>" in page.receive()["html"]
+
+
+def test_the_extension_asks_for_records(redis_url: str, key_prefix: str) -> None:
+    db = SQLAlchemy()
+    app = Flask(__name__)
+    app.config |= {"SECRET_KEY": "s", "SQLALCHEMY_DATABASE_URI": "sqlite://", "INSTRUCT_REDIS_URL": redis_url}
+    app.config["INSTRUCT_KEY_PREFIX"] = key_prefix
+    db.init_app(app)
+    instruct = Instruct(app, db)
+
+    class Note(db.Model):  # type: ignore[name-defined, misc]
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    with app.test_request_context():
+        db.create_all()
+        note = Note(id=7)
+        db.session.add(note)
+        db.session.commit()
+        live_of(app).bus.roll.attend("Note/7", "0" * 32, ["bob"])
+        assert instruct.viewers(note) == ["bob"]
+        template = "{{ turbo_stream_from(note, presence=True) }}{{ instruct_viewers(note) }}"
+        page = render_template_string(template, note=note)
+        assert "<li>bob</li>" in page
+        assert 'name="Note/7"' in page
+        instruct.disconnect("bob")
+        instruct.disconnect(None)
+        assert live_of(app).bus.roll.signed_out(60) == ["bob"]
+        db.drop_all()
+        db.engine.dispose()
+    live_of(app).bus.redis.close()
