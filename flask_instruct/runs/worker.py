@@ -51,6 +51,8 @@ logger = logging.getLogger("flask_instruct")
 
 RESTART_PAUSE = 1.0
 """Seconds before a child that died is started again."""
+LOOK = 0.2
+"""Seconds between two looks of the sweeper whether it is told to end."""
 WORKER_TTL = 20
 """Seconds; RQ waits for a job 15 s less at a time, and looks around in between."""
 REPLACE = 10
@@ -203,19 +205,22 @@ def _work(app: Flask, url: str, max_jobs: int | None) -> int:
 
 
 def _sweep(app: Flask) -> int:
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    # No Event: a second signal that strikes inside its set() would wait for the lock that the first one holds.
+    stopping: list[int] = []
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda number, _: stopping.append(number))
     with app.app_context():
         state: State = app.extensions["instruct"]
-        while not stopped.is_set():
+        while not stopping:
             try:
                 found = sweep(state)
                 if found.runs or found.broadcasts:
                     logger.info("Swept: %d runs rung for, %d broadcasts published", found.runs, found.broadcasts)
             except SQLAlchemyError as error:
                 logger.warning("The sweep could not read the ledger: %s", error)
-            stopped.wait(state.config.sweep_interval)
+            end = time.monotonic() + state.config.sweep_interval
+            while not stopping and (left := end - time.monotonic()) > 0:
+                time.sleep(min(left, LOOK))
     return 0
 
 
