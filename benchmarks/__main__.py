@@ -1,4 +1,4 @@
-"""``python -m benchmarks wire|jobs|live [--check]``."""
+"""``python -m benchmarks wire|jobs [--check]``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from . import jobs
-from . import live
 from . import wire
 
 
@@ -43,13 +42,6 @@ def benchmarks() -> Mapping[str, Benchmark]:
             jobs.Sizes(),
             jobs.QUICK,
             "jobs of each worker",
-        ),
-        "live": Benchmark(
-            "memory of open pages, broadcasts to many of them beside other libraries, and what Chromium shows when",
-            live.report,
-            live.Sizes(),
-            live.QUICK,
-            "turns of each server",
         ),
     }
 

@@ -56,13 +56,12 @@ def is_known() -> bool:
 def held_by(supervisor: int) -> list[Held]:
     """Return the runs in flight below a worker's supervisor: each of its children that has a child has one."""
     runs: list[Held] = []
-    for worker in children(supervisor):
+    for worker in _children(supervisor):
         above = Memory.of(worker)
-        runs.extend(Held(Memory.of(horse), above) for horse in children(worker))
+        runs.extend(Held(Memory.of(horse), above) for horse in _children(worker))
     return runs
 
 
-def children(pid: int) -> list[int]:
-    """Return the processes that a process has started and that are still there."""
+def _children(pid: int) -> list[int]:
     tasks = (PROC / str(pid) / "task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]

@@ -114,10 +114,6 @@ class Config:
     """Whether scripts and event handlers in fragments run; nothing a model wrote may get into one unescaped then."""
     max_sockets: int = 10000
     """Open pages of one web process; further ones are told to try again later."""
-    max_sockets_per_viewer: int = 200
-    """Open pages of one signed-in person in one web process; further ones are told to try again later."""
-    handshakes_per_minute: int = 600
-    """Live pages that may come from one address at once, and then in a minute; further ones are told to come later."""
 
     @classmethod
     def from_app(cls, config: Mapping[str, Any]) -> Config:

@@ -29,9 +29,9 @@ from .handlers import AiResponseHandler
 from .handlers import registered
 from .health import init_health
 from .limits import Limits
+from .live import broadcasts
 from .live import init_live
 from .live.changes import watch
-from .live.methods import LiveMethods
 from .live.model_broadcasts import ModelBroadcast
 from .live.model_broadcasts import Target
 from .live.model_broadcasts import To
@@ -52,7 +52,6 @@ from .runs.spending import spent_by_run
 from .runs.spending import spent_on_day
 from .runs.starting import WhenBusy
 from .runs.starting import make_room
-from .runs.starting import named
 from .runs.starting import write
 from .runs.starting import written_before
 from .runs.stopping import cancel
@@ -79,12 +78,22 @@ def _of_current_app() -> Surroundings | None:
 look_with(_of_current_app)
 
 
-class Instruct(LiveMethods):
+class Instruct:
     """The extension. Create it beside ``db``, then call :meth:`init_app` after ``db.init_app``.
 
     :param app: initialise this app at once.
     :param db: the app's Flask-SQLAlchemy; found by itself when it was initialised before.
     """
+
+    broadcast_append_to = staticmethod(broadcasts.broadcast_append_to)
+    broadcast_prepend_to = staticmethod(broadcasts.broadcast_prepend_to)
+    broadcast_replace_to = staticmethod(broadcasts.broadcast_replace_to)
+    broadcast_update_to = staticmethod(broadcasts.broadcast_update_to)
+    broadcast_remove_to = staticmethod(broadcasts.broadcast_remove_to)
+    broadcast_before_to = staticmethod(broadcasts.broadcast_before_to)
+    broadcast_after_to = staticmethod(broadcasts.broadcast_after_to)
+    broadcast_refresh_to = staticmethod(broadcasts.broadcast_refresh_to)
+    broadcast_text_to = staticmethod(broadcasts.broadcast_text_to)
 
     def __init__(self, app: Flask | None = None, db: SQLAlchemy | None = None) -> None:
         self._db = db
@@ -224,8 +233,7 @@ class Instruct(LiveMethods):
         :param attachments: images and documents that the model is to look at.
         :param effort: how much the model may reason: ``off``, ``low``, ``medium`` or ``high``.
         :param conversation: the name of a thread that this continues: the model hears what was said in it before, and
-            its runs go one after the other. One name is one thread, whoever asks and for whatever handler: make it of
-            your own ids, and never take it from a browser.
+            its runs go one after the other.
         :param when_busy: what to do while the conversation has a run at work or waiting: ``queue`` behind it,
             ``reject`` (raises), or ``supersede`` (stop it and take its place).
         :param idempotency_key: the same request twice gives the same run; unique for the handler.
@@ -235,9 +243,8 @@ class Instruct(LiveMethods):
             no run if it rolls back.
         :param actor: who asks; default: the current user, and inside a tool whoever asked for the tool's run.
         :param tenant: whose data this is about, for keys and sums by tenant.
-        :raises TypeError: for a conversation, idempotency key or tenant that is no text.
-        :raises ValueError: for an empty prompt or name, for context, attachments, effort or limits that cannot be
-            told, and for an idempotency key of another request.
+        :raises ValueError: for an empty prompt, for context, attachments, effort or limits that cannot be told, and
+            for an idempotency key of another request.
         :raises ConversationBusy: with ``when_busy="reject"``.
         :raises HandlerError: when the handler is not one, or its record has no key yet.
         :raises ConfigurationError: when there is no Redis to ask for a worker, or the database cannot be shared.
@@ -260,7 +267,7 @@ class Instruct(LiveMethods):
         wanted = models.Run(
             handler=handler.to_gid(),
             handler_name=_name_of(handler),
-            actor=named("actor", _acting(state) if actor is _CURRENT else actor_id(actor), 500),
+            actor=_acting(state) if actor is _CURRENT else actor_id(actor),
             status="queued",
             user_prompt=user_prompt,
             system_prompt=system_prompt,
@@ -269,9 +276,9 @@ class Instruct(LiveMethods):
             attached=[item.name or item.url or item.kind for item in shown] or None,
             model=asked.model,
             effort=asked.effort,
-            tenant=named("tenant", tenant),
-            conversation=named("conversation", conversation),
-            idempotency_key=named("idempotency_key", idempotency_key),
+            tenant=tenant,
+            conversation=conversation,
+            idempotency_key=idempotency_key,
             limits=bounds or None,
             base_url=reader.base_url,
             language=reader.language,

@@ -15,7 +15,6 @@ from typing import NoReturn
 import pytest
 from playwright.sync_api import Browser
 from playwright.sync_api import Page
-from playwright.sync_api import expect
 from playwright.sync_api import sync_playwright
 
 from . import servers
@@ -33,9 +32,6 @@ CHROMIUM_FLAGS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
-
-# Tests run beside each other; a page that waits for its worker on a busy machine is not wrong yet.
-expect.set_options(timeout=15_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

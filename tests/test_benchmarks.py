@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +13,7 @@ from types import ModuleType
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import chromium
-from benchmarks import hosts
 from benchmarks import jobs
-from benchmarks import live
 from benchmarks import memory
 from benchmarks import wire
 from benchmarks import workers
@@ -32,7 +23,6 @@ from benchmarks.contenders import Contender
 from benchmarks.contenders import Hear
 from benchmarks.contenders import LookUp
 from benchmarks.contenders import Place
-from benchmarks.crowd import Crowd
 from benchmarks.peers import LIBRARIES
 from benchmarks.timing import Entry
 from benchmarks.timing import WrongAnswer
@@ -46,9 +36,6 @@ from benchmarks.workload import TOOL
 from benchmarks.workload import Task
 from benchmarks.workload import heard_of
 from benchmarks.workload import look_up
-from flask_instruct.live.frames import TEXT
-from flask_instruct.live.frames import close_frame
-from flask_instruct.live.frames import websocket_frame
 
 ROOT = Path(__file__).parent.parent
 
@@ -80,28 +67,6 @@ def test_a_quick_run_of_jobs_starts_every_worker_and_measures_ledger_and_memory(
     assert bool(re.search(r"runs per GiB +\d+ by PSS, \d+ by RSS", run.stdout)) is memory.is_known()
 
 
-def test_a_quick_run_of_live_opens_sockets_at_every_server_and_pages_in_chromium() -> None:
-    command = [sys.executable, "-m", "benchmarks", "live", "--quick"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert run.returncode == 0, run.stderr
-    if sys.platform != "linux":
-        assert "Left out: everything" in run.stdout
-        return
-    for words in ("one stream", "each its own"):
-        assert len(re.findall(rf"pages, {words} +-?[\d.]+ KiB PSS +-?[\d.]+ KiB RSS +\d+ threads", run.stdout)) == 2
-    for kind in hosts.OTHERS:
-        row = re.search(rf"{re.escape(kind.name)} +[\d.]+ µs CPU .* ours is [\d.]+ of it", run.stdout)
-        assert (row is not None) is hosts.is_installed(kind)
-        said = f"Left out: {kind.name} is not installed: pip install {kind.pip}"
-        assert (said in run.stdout) is not hosts.is_installed(kind)
-    if chromium.missing() is None:
-        assert re.search(r"broadcast_append_to, instruct\.js +[\d.]+ ms", run.stdout)
-        assert re.search(r"text, each piece once +400 +[\d.]+ kB +400 characters put into the page", run.stdout)
-        assert re.search(
-            r"replace, the whole each time +400 +[\d.]+ kB +1,000 characters put into the page", run.stdout
-        )
-
-
 @pytest.mark.parametrize(("share", "words", "missed"), [(1, "met", 0), (1.2, "just missed", 0), (1.3, "missed", 1)])
 def test_an_aim_of_jobs_counts_as_missed_beyond_a_fifth(share: float, words: str, missed: int) -> None:
     line = jobs.Line("the  ledger  6 ms", "aim 5 ms", share)
@@ -128,7 +93,7 @@ def test_an_aim_counts_as_missed_beyond_a_fifth(ratio: float, words: str, missed
 
 
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--check"], 1)])
-@pytest.mark.parametrize("benchmark", [wire, jobs, live])
+@pytest.mark.parametrize("benchmark", [wire, jobs])
 def test_a_missed_aim_is_the_exit_status_of_a_check(
     benchmark: ModuleType,
     options: list[str],
@@ -201,62 +166,3 @@ def test_the_server_tells_the_turn_behind_the_results_of_a_request() -> None:
 def test_a_model_that_names_no_task_is_refused() -> None:
     with pytest.raises(ValueError, match="No task"):
         Task.of_model("gpt-5")
-
-
-@contextmanager
-def server(*frames: bytes) -> Iterator[tuple[int, Callable[[], None]]]:
-    """Serve one socket a frame; gives the port, and what sends each socket its frame."""
-    clients: list[socket.socket] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def accept() -> None:
-            for _ in frames:
-                clients.append(listener.accept()[0])
-                clients[-1].recv(65536)
-                clients[-1].sendall(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
-
-        def send() -> None:
-            for client, frame in zip(clients, frames, strict=True):
-                client.sendall(frame)
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        yield listener.getsockname()[1], send
-        thread.join()
-        for client in clients:
-            client.close()
-
-
-def told(text: str) -> bytes:
-    return websocket_frame(TEXT, text.encode())
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the clients wait as Linux lets them")
-@pytest.mark.parametrize(
-    ("frames", "fault"),
-    [
-        ((told("a" * 300), told("a" * 300)), ""),
-        ((told("a" * 300), told("a" * 299 + "b")), "other bytes came"),
-        ((told("b"), told("b")), "other bytes came"),
-        ((told("a" * 300), told("a" * 300) * 2), "nobody has published"),
-        ((told("a" * 300), close_frame(1011, "")), "a frame of kind 8"),
-    ],
-)
-def test_a_crowd_checks_that_each_of_its_sockets_gets_what_was_published_and_nothing_else(
-    frames: tuple[bytes, ...], fault: str
-) -> None:
-    with server(*frames) as (port, send), Crowd.gathered("a server") as crowd:
-        crowd.open(port, "plain", [""] * len(frames))
-        crowd.expect("a" * 300)
-        with pytest.raises(RuntimeError, match=fault) if fault else nullcontext():
-            send()
-            crowd.heard()
-            crowd.expect("nothing more")
-
-
-def test_fewer_sockets_are_opened_where_fewer_files_may_be_open() -> None:
-    wished = live.Sizes()
-    assert wished.within(20_000) == wished
-    fewer = wished.within(4_500)
-    assert (fewer.pages, fewer.beside, fewer.floor) == ((1_000, 4_000), 1_000, 4_000)
-    assert wished.within(1_500).beside == 500

@@ -19,11 +19,7 @@ from .bus import RedisFactory
 from .hub import Hub
 from .loop import Loop
 from .loop import Terms
-from .presence import Presence
-from .rate import Counters
-from .rate import Rate
 from .server import WebServer
-from .signed_out import follow_logins
 from .signing import Signer
 from .visitor import Site
 
@@ -38,7 +34,6 @@ class Live:
     signer: Signer
     site: Site
     config: Config
-    handshakes: Counters
 
     def close(self) -> None:
         """Tell the open pages that the server restarts, and end the threads."""
@@ -54,24 +49,16 @@ def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
     live = assemble(app, config, Bus(redis_factory, config))
     routes.register(app, config.url_prefix)
     page.register(app)
-    follow_logins(app)
     return live
 
 
 def assemble(app: Flask, config: Config, bus: Bus) -> Live:
     """Make the live half of an app on a bus, and let the app use it from now on."""
     server = WebServer()
-    hub = Hub(
-        bus,
-        limit=lambda: server.socket_limit(config.max_sockets),
-        stopping=server.stopping,
-        viewer_limit=config.max_sockets_per_viewer,
-        presence=Presence(app, bus, config.stream_ttl),
-    )
+    hub = Hub(bus, limit=lambda: server.socket_limit(config.max_sockets), stopping=server.stopping)
     terms = Terms(config.socket_queue, config.ping_interval, routes.CHECK_INTERVAL, left=hub.remove)
     signer = Signer(app)
-    handshakes = Counters(Rate(config.handshakes_per_minute))
     site = Site(app, hub, signer, config.token_max_age)
-    live = Live(bus, hub, Loop(terms, config.max_sockets), signer, site, config, handshakes)
+    live = Live(bus, hub, Loop(terms, config.max_sockets), signer, site, config)
     app.extensions[EXTENSION] = live
     return live

@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from flask import current_app
 
 from .addressed import viewer_id
-from .presence import VIEWERS
 from .signing import InvalidToken
 from .signing import Signer
 
@@ -38,21 +36,13 @@ def current_viewer() -> str:
     return viewer_id(state.actor() if state is not None else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """What a valid token allows: to follow a stream, and with ``present`` to be counted as one of its viewers."""
-
-    stream: str
-    present: bool
-
-
-def sign_stream(signer: Signer, stream: str, viewer: str, *, present: bool = False) -> str:
+def sign_stream(signer: Signer, stream: str, viewer: str) -> str:
     """Return the token with which a page of this viewer may follow a stream."""
-    return signer.sign(PURPOSE, {"stream": stream, **({"present": True} if present else {})}, viewer)
+    return signer.sign(PURPOSE, {"stream": stream}, viewer)
 
 
-def verified_stream(signer: Signer, token: str, viewer: str, max_age: float) -> Granted:
-    """Return what a token allows.
+def verified_stream(signer: Signer, token: str, viewer: str, max_age: float) -> str:
+    """Return the stream that a token names.
 
     :raises Refused: when it is not valid, too old, made for someone else, or the app's rule says no.
     """
@@ -65,17 +55,17 @@ def verified_stream(signer: Signer, token: str, viewer: str, max_age: float) -> 
     if signed.viewer and signed.viewer != viewer:
         raise Refused(FORBIDDEN, "signed for another viewer")
     require_rule(viewer, stream)
-    return Granted(stream, bool(signed.payload.get("present")))
+    return stream
 
 
 def require_rule(viewer: str, stream: str) -> None:
-    """Ask the app's ``@instruct.authorize_stream``; who may follow a stream may also see who else does.
+    """Ask the app's ``@instruct.authorize_stream``.
 
     :raises Refused: when it says no.
     """
     hooks: Any = getattr(current_app.extensions.get("instruct"), "hooks", None)
     rule = getattr(hooks, "authorize_stream", None)
-    if rule is not None and not says_yes(rule, viewer, stream.removesuffix(VIEWERS)):
+    if rule is not None and not says_yes(rule, viewer, stream):
         raise Refused(FORBIDDEN, "not allowed")
 
 

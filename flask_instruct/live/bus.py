@@ -24,7 +24,6 @@ from ..errors import InstructError
 from .addressed import opened
 from .listener import Listener
 from .position import Position
-from .roll import Roll
 from .subscription import Entry
 from .subscription import History
 from .subscription import Replay
@@ -104,7 +103,6 @@ class Bus:
         self._unreachable_until = 0.0
         self._clock_lock = threading.Lock()
         self._scripts: dict[str, Script] = {}
-        self.roll = Roll(self._run, self._key, redis_factory, self._prefix)
 
     @property
     def redis(self) -> Redis:

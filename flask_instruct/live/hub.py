@@ -23,14 +23,10 @@ from ..errors import InstructError
 from . import frames
 from .bus import Bus
 from .frames import Frame
-from .guests import Guests
 from .listener import Arrived
 from .listener import Listener
-from .listener import SignedOut
 from .listener import Subscribed
 from .position import Position
-from .presence import Attendance
-from .presence import Presence
 from .subscription import Subscription
 
 logger = logging.getLogger("flask_instruct")
@@ -47,13 +43,6 @@ LONGEST_PAUSE = 2.0
 
 GOODBYE = 1.0
 """Seconds that an ending server waits for its pages to answer its goodbye."""
-
-SECOND_LOOK = 4.0
-"""Seconds after which the pages of a viewer who was signed out are told to connect anew once more: the first time the
-browser may not have had the answer that signs it out, nor the app its commit."""
-
-UNHEARD = 60.0
-"""Seconds that a lost connection to Redis may have been deaf before it was noticed."""
 
 RESTARTING = 1012
 TRY_AGAIN = 1013
@@ -90,24 +79,12 @@ class Hub:
 
     :param limit: most connections; further ones are told to try again.
     :param stopping: asked now and then whether the server is about to end.
-    :param viewer_limit: most connections of one viewer.
-    :param presence: is told which pages come and go that are counted, or want to know who is.
     """
 
-    def __init__(
-        self,
-        bus: Bus,
-        *,
-        limit: Callable[[], int],
-        stopping: Callable[[], bool] = lambda: False,
-        viewer_limit: int = 200,
-        presence: Presence | None = None,
-    ) -> None:
+    def __init__(self, bus: Bus, *, limit: Callable[[], int], stopping: Callable[[], bool] = lambda: False) -> None:
         self._bus = bus
         self._limit = limit
         self._stopping = stopping
-        self._viewer_limit = viewer_limit
-        self._presence = presence
         self._forget()
 
     def __len__(self) -> int:
@@ -122,7 +99,7 @@ class Hub:
             leaving = self._closed or self._stopping()
             full = len(self._connections) >= self._limit()
             if not leaving and not full:
-                self._connections.add(connection)
+                self._connections[connection] = ()
                 self._full = False
                 return True
             if full and not self._full:
@@ -138,26 +115,14 @@ class Hub:
     def remove(self, connection: Connection) -> None:
         """Forget a connection and all it follows."""
         with self._lock:
-            for stream in self._connections.remove(connection):
+            for stream in self._connections.pop(connection, ()):
                 if (channel := self._channels.get(stream)) is not None:
-                    self._left(channel.members.pop(connection, None))
+                    channel.members.pop(connection, None)
 
-    def introduce(self, connection: Connection, viewer: str) -> bool:
-        """Note whose page a connection is, once; False where that one has too many already."""
-        with self._lock:
-            return self._connections.introduce(connection, viewer)
-
-    def subscribe(
-        self,
-        connection: Connection,
-        stream: str,
-        since: Position | None,
-        viewer: str = "",
-        attendance: Attendance | None = None,
-    ) -> None:
+    def subscribe(self, connection: Connection, stream: str, since: Position | None, viewer: str = "") -> None:
         """Let a connection follow a stream from after ``since``; also again, from somewhere else.
 
-        It is sent what is for everybody and what is for ``viewer``. With ``attendance`` it is counted while it does.
+        It is sent what is for everybody and what is for ``viewer``.
 
         Returns once the backlog is on its way. The order decides that nothing is lost: first live events are
         kept, then the backlog is read, then both are sent.
@@ -165,7 +130,7 @@ class Hub:
         :raises Unavailable: when Redis does not confirm within :data:`PATIENCE`.
         :raises redis.RedisError: when it cannot be read.
         """
-        subscription = Subscription(stream, since, viewer, attendance)
+        subscription = Subscription(stream, since, viewer)
         channel = self._join(connection, subscription)
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -185,9 +150,8 @@ class Hub:
         """Let a connection no longer follow a stream."""
         with self._lock:
             channel = self._channels.get(stream)
-            if channel is not None and (subscription := channel.members.pop(connection, None)) is not None:
-                self._connections.unfollow(connection, stream)
-                self._left(subscription)
+            if channel is not None and channel.members.pop(connection, None) is not None:
+                self._connections[connection] = tuple(each for each in self._connections[connection] if each != stream)
 
     def close(self, timeout: float = GOODBYE) -> None:
         """Tell every page that the server restarts, and end the thread. The hub takes no more connections."""
@@ -207,8 +171,6 @@ class Hub:
         self._wake()
         if thread is not None:
             thread.join(2 * TICK)
-        if self._presence is not None:
-            self._presence.close()
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -220,11 +182,8 @@ class Hub:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
-        self._connections = Guests(self._viewer_limit)
-        self._look_again: dict[str, float] = {}
-        """The viewers who were signed out a moment ago, and when their pages are told once more."""
-        self._followed = 0.0
-        """When Redis was followed last."""
+        self._connections: dict[Connection, tuple[str, ...]] = {}
+        """The open pages, each with the streams it follows."""
         self._channels: dict[str, _Channel] = {}
         self._ticked = 0.0
         self._failures = 0
@@ -261,13 +220,8 @@ class Hub:
                 self._listener = listener
                 listener.subscribe(*self._channels)
             self._failures = 0
-            connected = 0
             while not self._stop.is_set():
                 self._take(listener.poll(TICK))
-                if listener.connected != connected:
-                    connected = listener.connected
-                    self._hear_of_signed_out()
-                self._followed = time.monotonic()
                 self._tick()
         finally:
             with self._lock:
@@ -282,27 +236,11 @@ class Hub:
             if self._listener is not None:
                 self._listener.wake()
 
-    def _take(self, notice: Subscribed | Arrived | SignedOut | None) -> None:
+    def _take(self, notice: Subscribed | Arrived | None) -> None:
         if isinstance(notice, Subscribed):
             self._confirmed(notice.stream)
         elif isinstance(notice, Arrived):
             self._relay(notice)
-        elif isinstance(notice, SignedOut):
-            self._send_away(notice.viewer)
-            self._look_again[notice.viewer] = time.monotonic() + SECOND_LOOK
-
-    def _hear_of_signed_out(self) -> None:
-        """Do for those who were signed out while Redis was lost what was not heard."""
-        if self._followed:
-            for viewer in self._bus.roll.signed_out(time.monotonic() - self._followed + UNHEARD):
-                self._send_away(viewer)
-
-    def _send_away(self, viewer: str) -> None:
-        """Let the pages of a viewer connect anew, and so tell again who is looking."""
-        with self._lock:
-            pages = self._connections.pages_of(viewer)
-        for connection in pages:
-            connection.close(RESTARTING, "verify again")
 
     def _relay(self, arrived: Arrived) -> None:
         with self._lock:
@@ -337,19 +275,13 @@ class Hub:
             if channel is None:
                 channel = self._channels[subscription.stream] = _Channel()
                 self._ask_for(subscription.stream)
-            if connection not in self._connections:
+            followed = self._connections.get(connection)
+            if followed is None:
                 return channel  # It has left meanwhile, and follows nothing any more.
-            self._connections.follow(connection, subscription.stream)
-            before = channel.members.get(connection)
+            if subscription.stream not in followed:
+                self._connections[connection] = (*followed, subscription.stream)
             channel.members[connection] = subscription
-            if self._presence is not None and subscription.attendance is not None:
-                self._presence.came(subscription.attendance)
-            self._left(before)
             return channel
-
-    def _left(self, subscription: Subscription | None) -> None:
-        if self._presence is not None and subscription is not None and subscription.attendance is not None:
-            self._presence.went(subscription.attendance)
 
     def _ask_for(self, stream: str) -> None:
         if self._listener is None:
@@ -372,9 +304,6 @@ class Hub:
             if stopping:
                 connection.close(RESTARTING, "restarting")
             connection.tick(now)
-        for viewer in [viewer for viewer, at in self._look_again.items() if at <= now]:
-            del self._look_again[viewer]
-            self._send_away(viewer)
 
     def _release_empty(self) -> None:
         # Only confirmed ones: a late confirmation must not be taken for that of a stream asked for again.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from redis import Redis
 from redis.exceptions import ConnectionError
@@ -13,7 +12,6 @@ from .addressed import EVERYBODY
 from .addressed import Audience
 from .addressed import opened
 from .position import Position
-from .roll import SIGNED_OUT
 
 SILENCE = 10.0
 """Seconds without a word from Redis after which it is asked for one; after twice as many it counts as lost."""
@@ -24,13 +22,6 @@ class Subscribed:
     """Redis follows a stream for us from here on. It comes again when the connection was lost in between."""
 
     stream: str
-
-
-@dataclass(frozen=True, slots=True)
-class SignedOut:
-    """The pages of a viewer have to be verified anew."""
-
-    viewer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +41,11 @@ class Listener:
     :raises redis.RedisError: when there is no connection; each method may raise it, and the listener is of no more use.
     """
 
-    connected = 0
-    """How often Redis has begun to tell us what is for every process; more than once where it was lost in between."""
-
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._prefix = prefix
         self._pubsub = redis.pubsub()  # type: ignore[no-untyped-call]
         self._heard = time.monotonic()
-        # Stream names never are empty: this channel carries what is for every process.
+        # Stream names never are empty: this channel only keeps the connection in its subscribed state.
         self._pubsub.subscribe(prefix)
 
     def subscribe(self, *streams: str) -> None:
@@ -70,7 +58,7 @@ class Listener:
         if streams:
             self._pubsub.unsubscribe(*(self._prefix + stream for stream in streams))
 
-    def poll(self, timeout: float) -> Subscribed | Arrived | SignedOut | None:
+    def poll(self, timeout: float) -> Subscribed | Arrived | None:
         """Return the next thing that happened, or None after ``timeout`` seconds."""
         message = self._pubsub.get_message(timeout=timeout)
         if message is None:
@@ -78,11 +66,9 @@ class Listener:
             return None
         self._heard = time.monotonic()
         stream = (message["channel"] or b"").decode()[len(self._prefix) :]
-        if not stream:
-            return self._for_all(message)
-        if message["type"] == "subscribe":
+        if message["type"] == "subscribe" and stream:
             return Subscribed(stream)
-        if message["type"] == "message":
+        if message["type"] == "message" and stream:
             position, _, text = message["data"].partition(b" ")
             audience, html = opened(text.decode("utf-8", "replace"))
             return Arrived(stream, Position.parse(position), html, audience)
@@ -95,13 +81,6 @@ class Listener:
     def close(self) -> None:
         """Give the connection up."""
         self._pubsub.close()
-
-    def _for_all(self, message: dict[str, Any]) -> SignedOut | None:
-        if message["type"] == "subscribe":
-            self.connected += 1
-        elif message["type"] == "message" and message["data"].startswith(SIGNED_OUT):
-            return SignedOut(message["data"].removeprefix(SIGNED_OUT).decode("utf-8", "replace"))
-        return None
 
     def _check(self) -> None:
         silence = time.monotonic() - self._heard

@@ -5,8 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,12 +17,8 @@ from .addressed import opened
 from .bus import Bus
 from .listener import Arrived
 from .listener import Listener
-from .listener import SignedOut
 from .listener import Subscribed
 from .position import Position
-from .roll import GRACE
-from .roll import LIFETIME
-from .roll import Roll
 from .subscription import Entry
 from .subscription import Replay
 
@@ -47,7 +41,6 @@ class LocalBus(Bus):
         self._seen: set[tuple[str, str]] = set()
         self._listeners: set[_LocalListener] = set()
         self._last = Position(0)
-        self.roll = _LocalRoll(self._tell_all)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -100,11 +93,6 @@ class LocalBus(Bus):
         listener.left = lambda: self._listeners.discard(listener)
         return listener
 
-    def _tell_all(self, notice: SignedOut) -> None:
-        with self._lock:
-            for listener in self._listeners:
-                listener.put(notice)
-
     def _next(self) -> Position:
         now = _clock()
         self._last = Position(now) if now > self._last.ms else Position(self._last.ms, self._last.seq + 1)
@@ -115,13 +103,13 @@ class _LocalListener(Listener):
     """Takes what is published from a queue instead of a connection."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Subscribed | Arrived | SignedOut | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Subscribed | Arrived | None] = queue.SimpleQueue()
         self._followed: set[str] = set()
         self._closed = False
         self.left: Any = None
 
-    def put(self, notice: Arrived | SignedOut) -> None:
-        if isinstance(notice, SignedOut) or notice.stream in self._followed:
+    def put(self, notice: Arrived) -> None:
+        if notice.stream in self._followed:
             self._waiting.put(notice)
 
     def subscribe(self, *streams: str) -> None:
@@ -132,7 +120,7 @@ class _LocalListener(Listener):
     def unsubscribe(self, *streams: str) -> None:
         self._followed.difference_update(streams)
 
-    def poll(self, timeout: float) -> Subscribed | Arrived | SignedOut | None:
+    def poll(self, timeout: float) -> Subscribed | Arrived | None:
         if self._closed:
             raise ConnectionError("The listener was closed.")
         try:
@@ -146,39 +134,6 @@ class _LocalListener(Listener):
     def close(self) -> None:
         self._closed = True
         self.left()
-
-
-class _LocalRoll(Roll):
-    """Knows who is where in this process."""
-
-    def __init__(self, tell_all: Callable[[SignedOut], None]) -> None:
-        self._tell_all = tell_all
-        self._lock = threading.Lock()
-        self._until: dict[str, dict[str, float]] = {}
-        self._told: dict[str, list[str]] = {}
-
-    def attend(
-        self, stream: str, process: str, staying: Iterable[str] = (), leaving: Iterable[str] = ()
-    ) -> tuple[list[str], list[str] | None]:
-        now = time.monotonic()
-        with self._lock:
-            there = self._until.setdefault(stream, {})
-            there.update((viewer, now + LIFETIME) for viewer in staying)
-            there.update((viewer, now + GRACE) for viewer in leaving if viewer in there)
-            viewers = sorted(viewer for viewer, until in there.items() if until > now)
-            return viewers, self._told.get(stream, [])
-
-    def may_tell(self, stream: str) -> bool:
-        return True
-
-    def told(self, stream: str, viewers: list[str], seconds: float) -> None:
-        self._told[stream] = viewers
-
-    def sign_out(self, viewer: str) -> None:
-        self._tell_all(SignedOut(viewer))
-
-    def signed_out(self, seconds: float) -> list[str]:
-        return []
 
 
 def _clock() -> int:

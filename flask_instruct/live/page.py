@@ -22,11 +22,7 @@ from ..errors import ConfigurationError
 from .audience import current_viewer
 from .audience import sign_stream
 from .broadcasts import EXTENSION
-from .presence import VIEWERS
-from .presence import list_of
-from .presence import viewers
 from .turbo_stream import dom_id
-from .turbo_stream import stream_id
 from .turbo_stream import stream_name
 
 if TYPE_CHECKING:
@@ -46,39 +42,23 @@ _TEXTS = {
 
 
 def register(app: Flask) -> None:
-    """Give an app's templates ``turbo_stream_from``, ``instruct_viewers``, ``dom_id`` and ``instruct_scripts``."""
+    """Give an app's templates ``turbo_stream_from``, ``dom_id`` and ``instruct_scripts``."""
     # The signal comes before every before_request function, and so before every query of the request: a cursor
     # taken later would lie after a change that the page does not show.
     request_started.connect(_note_start, app, weak=False)
-    app.jinja_env.globals.update(**_FUNCTIONS)
+    app.jinja_env.globals.update(turbo_stream_from=turbo_stream_from, dom_id=dom_id, instruct_scripts=instruct_scripts)
 
 
-def turbo_stream_from(*streamables: object, presence: bool = False, **attributes: object) -> Markup:
+def turbo_stream_from(*streamables: object, **attributes: object) -> Markup:
     """Let the page follow the stream of a record or a name, from the moment its request began.
 
     With Redis down the page renders all the same, marked ``data-instruct-live="off"``, and catches up later.
-
-    :param presence: count who looks at this page among the viewers of the record: see :func:`instruct_viewers`.
     """
-    return _follow(stream_name(*streamables), present=presence, **attributes)
-
-
-def instruct_viewers(*streamables: object) -> Markup:
-    """Show who has a page of a record open that counts them (``turbo_stream_from(record, presence=True)``).
-
-    The list is rendered by ``instruct/viewers.html`` and follows by itself.
-    """
-    stream = stream_name(*streamables)
-    shown = list_of(stream, viewers(*streamables))
-    element = Markup('<div class="instruct-viewers" id="{}">{}</div>').format(stream_id("viewers", stream), shown)
-    return _follow(stream + VIEWERS) + element
-
-
-def _follow(stream: str, *, present: bool = False, **attributes: object) -> Markup:
     live = _live()
+    stream = stream_name(*streamables)
     given: dict[str, object] = {
         "name": stream,
-        "token": sign_stream(live.signer, stream, current_viewer(), present=present),
+        "token": sign_stream(live.signer, stream, current_viewer()),
         "since": _cursor(live),
         **{name.replace("_", "-"): value for name, value in attributes.items()},
     }
@@ -108,14 +88,6 @@ def instruct_scripts(nonce: str | None = None) -> Markup:
         given["nonce"] = nonce
     parts = Markup("").join(Markup(' {}="{}"').format(name, value) for name, value in given.items())
     return Markup("<script{}></script>").format(parts)
-
-
-_FUNCTIONS = {
-    "turbo_stream_from": turbo_stream_from,
-    "instruct_viewers": instruct_viewers,
-    "instruct_scripts": instruct_scripts,
-    "dom_id": dom_id,
-}
 
 
 def _note_start(sender: Flask, **extra: Any) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +22,6 @@ from .broadcasts import EXTENSION
 from .event_stream import HEADERS
 from .event_stream import EventStream
 from .handshake import Handshake
-from .rate import counted_address
 from .sockets import MESSAGE_BYTES
 from .sockets import LockedSocket
 from .sockets import ThreadSocket
@@ -43,7 +40,7 @@ _SERVER_SOCKETS = ("werkzeug.socket", "gunicorn.socket")
 
 def register(app: Flask, url_prefix: str) -> None:
     """Add the routes to an app."""
-    blueprint = Blueprint("instruct_live", __name__, template_folder="templates")
+    blueprint = Blueprint("instruct_live", __name__)
     blueprint.before_request(_handshake)
     blueprint.after_request(_ended)
     Sock().route("/socket", bp=blueprint, endpoint="socket")(_socket)
@@ -66,8 +63,6 @@ def _handshake() -> Response | None:
     """Refuse at once what may not listen; make the server's socket safe for the rest."""
     if request.endpoint not in ("instruct_live.socket", "instruct_live.events"):
         return None
-    if (refused := _too_often()) is not None:
-        return refused
     allowed = _live().config.allowed_origins
     if not is_own_origin(request.headers.get("Origin"), request.host, request.scheme, allowed):
         logger.warning(
@@ -77,22 +72,6 @@ def _handshake() -> Response | None:
         )
         return _refusal(403, "This origin may not open the socket.")
     return _prepare_socket() if request.endpoint == "instruct_live.socket" else None
-
-
-def _too_often() -> Response | None:
-    """Count this handshake for the address it comes from; refuse it where those are too many."""
-    address = counted_address(request.environ)
-    wait = _live().handshakes.take(address, time.monotonic()) if address is not None else 0.0
-    if not wait:
-        return None
-    logger.warning(
-        "A live page of %s was told to come back later: more than INSTRUCT_HANDSHAKES_PER_MINUTE from there. Behind a "
-        "proxy the app has to know whom it speaks for: see ProxyFix.",
-        address,
-    )
-    response = _refusal(429, "Too many live pages have come from this address within a minute.")
-    response.retry_after = math.ceil(wait)
-    return response
 
 
 def _prepare_socket() -> Response | None:

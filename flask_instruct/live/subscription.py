@@ -7,16 +7,12 @@ waited and are newer, and ``ready``. Where the backlog has a hole the page gets 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from . import frames
 from .addressed import EVERYBODY
 from .addressed import Audience
 from .frames import Frame
 from .position import Position
-
-if TYPE_CHECKING:
-    from .presence import Attendance
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +83,12 @@ class Subscription:
     """One page's following of one stream.
 
     :param viewer: whose page it is; it is not sent what is for others.
-    :param attendance: what it means for presence, kept for whoever asks.
     """
 
-    def __init__(
-        self, stream: str, since: Position | None, viewer: str = "", attendance: Attendance | None = None
-    ) -> None:
+    def __init__(self, stream: str, since: Position | None, viewer: str = "") -> None:
         self.stream = stream
         self.since = since
         self.viewer = viewer
-        self.attendance = attendance
         self.last: Position | None = None
         self._waiting: list[tuple[Position, Frame, Audience]] = []
 

@@ -70,11 +70,6 @@ def dom_id(record: object, suffix: str | None = None) -> str:
     return f"{suffix}_{whole}" if suffix else whole
 
 
-def stream_id(name: str, stream: str) -> str:
-    """Return the id of an element that is about a stream; it needs no escaping in HTML and CSS."""
-    return f"{name}_{_key((stream,))}"
-
-
 def stream_name(*streamables: object) -> str:
     """Join records, text and numbers to the name of a stream, so that no two lists share a name.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,19 +26,12 @@ from .hub import TRY_AGAIN
 from .hub import Connection
 from .hub import Hub
 from .hub import Unavailable
-from .presence import attendance
-from .rate import Rate
 from .signing import Signer
 
 logger = logging.getLogger("flask_instruct")
 
 MOST_STREAMS = 500
 """Streams that one page may follow."""
-
-ASKED = Rate(6000)
-"""What one page may ask for in a minute. Each stream it names costs one, and each message ten at least."""
-
-MESSAGE_COST = 10
 
 POLICY = 1008
 INTERNAL = 1011
@@ -65,7 +57,7 @@ class Visitor:
     nothing of it, such as a database connection, is held while the socket is open.
     """
 
-    __slots__ = ("_connection", "_handshake", "_site", "_spent", "_streams", "_viewer")
+    __slots__ = ("_connection", "_handshake", "_site", "_streams", "_viewer")
 
     def __init__(self, site: Site, handshake: Handshake, connection: Connection) -> None:
         self._site = site
@@ -73,14 +65,11 @@ class Visitor:
         self._connection = connection
         self._streams: tuple[str, ...] = ()
         self._viewer: str | None = None
-        self._spent = 0.0
 
     def receive(self, message: str | bytes) -> None:
         """Do what a message of the page asks, or close the socket with the reason for not doing it."""
         with self._closing_on_error():
-            requests = frames.parse(message)
-            self._count(len(requests))
-            for request in requests:
+            for request in frames.parse(message):
                 self._answer(request)
 
     def check(self) -> None:
@@ -89,11 +78,6 @@ class Visitor:
             viewer = self._same_viewer()
             for stream in self._streams:
                 require_rule(viewer, stream)
-
-    def _count(self, requests: int) -> None:
-        self._spent, wait = ASKED.take(self._spent, time.monotonic(), max(MESSAGE_COST, requests))
-        if wait:
-            raise Malformed("too many messages")
 
     def _answer(self, request: frames.Request) -> None:
         if isinstance(request, Subscribe):
@@ -107,25 +91,20 @@ class Visitor:
     def _subscribe(self, request: Subscribe) -> None:
         with self._context():
             viewer = self._same_viewer()
-            granted = verified_stream(self._site.signer, request.token, viewer, self._site.max_age)
-            attends = attendance(granted.stream, viewer, present=granted.present)
-        stream = granted.stream
+            stream = verified_stream(self._site.signer, request.token, viewer, self._site.max_age)
         if stream not in self._streams:
             if len(self._streams) >= MOST_STREAMS:
                 raise Malformed("too many streams")
             self._streams = (*self._streams, stream)
-        self._site.hub.subscribe(self._connection, stream, request.since, viewer, attends)
+        self._site.hub.subscribe(self._connection, stream, request.since, viewer)
 
     def _same_viewer(self) -> str:
         """Return who is looking.
 
-        :raises Refused: when it is someone else than before: what is on its way is for that one's eyes; or when the
-            viewer has too many pages open.
+        :raises Refused: when it is someone else than before: what is on its way is for that one's eyes.
         """
         viewer = current_viewer()
         if self._viewer is None:
-            if not self._site.hub.introduce(self._connection, viewer):
-                raise Refused(TRY_AGAIN, "too many pages")
             self._viewer = viewer
         if viewer != self._viewer:
             raise Refused(UNKNOWN, "another viewer")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("flask_instruct")
 
-FAILURES = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
+FAILURES = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """What a tool may raise without ending its worker: left alone, the run would be resumed to meet the same again."""
 
 

@@ -53,9 +53,6 @@ def generate(run_id: str) -> None:
 
     A run that is already held by a living worker, has ended or is gone is left alone.
     """
-    if not isinstance(run_id, str):
-        logger.warning("A job of the queue names no run, but %.80r: it was not made by this package", run_id)
-        return
     app = _app()
     with app.app_context(), naming(run_id):
         state: State = app.extensions["instruct"]

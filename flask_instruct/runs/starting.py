@@ -12,31 +12,12 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import Session
 
 from ..errors import ConversationBusy
-from .columns import storable
 from .columns import uuid7
 from .models import Run
 from .stopping import ask_to_stop
 from .turns import busy_in
 
 WhenBusy = Literal["queue", "reject", "supersede"]
-
-
-def named(what: str, given: Any, longest: int = 200) -> str | None:
-    """Return a name under which a run is written down, or None for none, alike on every database.
-
-    :param longest: characters that its column holds.
-    :raises TypeError: when it is no text.
-    :raises ValueError: when it is empty, too long, or holds what no database can.
-    """
-    if given is None:
-        return None
-    if not isinstance(given, str):
-        raise TypeError(f"{what} must be text or None, not {type(given).__name__}.")
-    if not given.strip():
-        raise ValueError(f"{what} is empty: give it a name of its own, or None for none.")
-    if len(given) > longest or storable(given) != given:
-        raise ValueError(f"{what} may have {longest} characters, and no NUL or half surrogates: {given[:50]!r}.")
-    return given
 
 
 def make_room(session: Session, run: Run, when_busy: WhenBusy) -> list[tuple[Any, ...]]:

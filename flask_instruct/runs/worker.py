@@ -20,7 +20,6 @@ from typing import Any
 
 from flask import Flask
 from flask import current_app
-from redis.exceptions import RedisError
 from rq import Worker
 from rq.exceptions import StopRequested
 from rq.executions import Execution
@@ -51,8 +50,6 @@ logger = logging.getLogger("flask_instruct")
 
 RESTART_PAUSE = 1.0
 """Seconds before a child that died is started again."""
-LOOK = 0.2
-"""Seconds between two looks of the sweeper whether it is told to end."""
 WORKER_TTL = 20
 """Seconds; RQ waits for a job 15 s less at a time, and looks around in between."""
 REPLACE = 10
@@ -205,22 +202,19 @@ def _work(app: Flask, url: str, max_jobs: int | None) -> int:
 
 
 def _sweep(app: Flask) -> int:
-    # No Event: a second signal that strikes inside its set() would wait for the lock that the first one holds.
-    stopping: list[int] = []
-    for number in STOP_SIGNALS:
-        signal.signal(number, lambda number, _: stopping.append(number))
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    signal.signal(signal.SIGINT, lambda *_: stopped.set())
     with app.app_context():
         state: State = app.extensions["instruct"]
-        while not stopping:
+        while not stopped.is_set():
             try:
                 found = sweep(state)
                 if found.runs or found.broadcasts:
                     logger.info("Swept: %d runs rung for, %d broadcasts published", found.runs, found.broadcasts)
             except SQLAlchemyError as error:
                 logger.warning("The sweep could not read the ledger: %s", error)
-            end = time.monotonic() + state.config.sweep_interval
-            while not stopping and (left := end - time.monotonic()) > 0:
-                time.sleep(min(left, LOOK))
+            stopped.wait(state.config.sweep_interval)
     return 0
 
 
@@ -257,9 +251,7 @@ class Supervisor:
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == REPLACE:
             logger.info("Worker process %d has done its share of jobs and is replaced", pid)
             return
-        code = os.waitstatus_to_exitcode(status)
-        how = f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-        logger.warning("Worker process %d ended with %s and is started again", pid, how)
+        logger.warning("Worker process %d ended with status %d and is started again", pid, status)
         time.sleep(RESTART_PAUSE)
 
     def _start(self, role: int) -> None:
@@ -279,8 +271,6 @@ class Supervisor:
             code = self._roles[role]()
         except SystemExit:
             code = 0
-        except RedisError as error:
-            logger.error("A worker process cannot reach Redis: %s", error)
         except BaseException:
             logger.exception("A worker process failed")
         finally:

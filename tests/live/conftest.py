@@ -121,7 +121,24 @@ def make_redis() -> Iterator[Callable[..., RedisProcess]]:
 def gunicorn(start: Callable[..., Process], free_port: int, redis_url: str, key_prefix: str) -> Gunicorn:
     """Start gunicorn as ``gunicorn(*options, **settings)``; gives the process and the site's address."""
 
-    return lambda *options, **settings: serve_by_gunicorn(start, free_port, redis_url, key_prefix, *options, **settings)
+    def run(*options: str, **settings: Any) -> tuple[Process, str]:
+        command = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{free_port}", "--graceful-timeout", "20"]
+        command += ["--no-control-socket", *options, "tests.live.site:from_environment()"]
+        env = {"SITE_REDIS_URL": redis_url, "SITE_KEY_PREFIX": key_prefix, "SITE_SETTINGS": json.dumps(settings)}
+        process = start(command, env=env, cwd=ROOT)
+        scheme, host = ("https", "localhost") if "--certfile" in options else ("http", "127.0.0.1")
+        address = f"{scheme}://{host}:{free_port}"
+
+        def answers() -> bool:
+            try:
+                return requests.get(f"{address}/instruct/live/instruct.js", timeout=20).ok
+            except requests.RequestException:
+                return False
+
+        wait_for(answers, timeout=40, message="gunicorn does not answer")
+        return process, address
+
+    return run
 
 
 @pytest.fixture
@@ -142,24 +159,3 @@ def follow(redis_url: str, key_prefix: str) -> Iterator[Callable[..., Client]]:
     for page in pages:
         page.leave()
     live_of(app).bus.redis.close()
-
-
-def serve_by_gunicorn(
-    start: Callable[..., Process], port: int, redis_url: str, key_prefix: str, *options: str, **settings: Any
-) -> tuple[Process, str]:
-    """Start gunicorn on a port and wait until it answers; gives the process and the site's address."""
-    command = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{port}", "--graceful-timeout", "20"]
-    command += ["--no-control-socket", *options, "tests.live.site:from_environment()"]
-    env = {"SITE_REDIS_URL": redis_url, "SITE_KEY_PREFIX": key_prefix, "SITE_SETTINGS": json.dumps(settings)}
-    process = start(command, env=env, cwd=ROOT)
-    scheme, host = ("https", "localhost") if "--certfile" in options else ("http", "127.0.0.1")
-    address = f"{scheme}://{host}:{port}"
-
-    def answers() -> bool:
-        try:
-            return requests.get(f"{address}/instruct/live/instruct.js", timeout=20).ok
-        except requests.RequestException:
-            return False
-
-    wait_for(answers, timeout=40, message="gunicorn does not answer")
-    return process, address

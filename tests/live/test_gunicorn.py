@@ -130,7 +130,7 @@ def test_descriptors_threads_and_pages_are_given_back(gunicorn: Gunicorn, follow
             page.closed()
             page.sock.close()
     wait_for(lambda: count(worker, "fd") <= files, message="the descriptors to be closed")
-    assert count(worker, "task") <= threads + HELPERS  # which come as they are needed
+    assert count(worker, "task") <= threads
 
 
 def test_a_server_that_ends_waits_for_the_request_in_hand_and_for_no_page(

@@ -354,29 +354,3 @@ def test_memory_stays_flat_when_readers_have_left(make_hub: MakeHub) -> None:
     for _ in range(100):
         bus.publish("s", "x")
     assert holds(lambda: not connection.htmls and not hub._channels, 0.2)
-
-
-def test_who_was_signed_out_while_redis_was_lost_is_sent_away_as_it_is_back(make_hub: MakeHub) -> None:
-    hub, bus = make_hub()
-    seven, eight = join(hub), join(hub)
-    for connection, viewer in ((seven, "7"), (eight, "8")):
-        assert hub.introduce(connection, viewer)
-        hub.subscribe(connection, "s", Position.parse(bus.now()), viewer)
-    # As the other process notes it, but nothing of it comes through.
-    bus.redis.zadd(f"{bus._prefix}-signed-out", {"7": bus._read_clock().redis})
-    assert holds(lambda: not seven.codes, 0.3)
-    bus.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-    wait_for(lambda: seven.codes == [1012])
-    assert eight.codes == []
-
-
-def test_a_page_that_was_sent_away_is_forgotten_with_its_viewer(make_hub: MakeHub) -> None:
-    hub, bus = make_hub()
-    pages = [join(hub) for _ in range(3)]
-    for page in pages:
-        assert hub.introduce(page, "7")
-        hub.subscribe(page, "s", Position.parse(bus.now()), "7")
-    bus.roll.sign_out("7")
-    wait_for(lambda: not len(hub))
-    assert [page.codes for page in pages] == [[1012]] * 3
-    assert hub._connections.pages_of("7") == ()

@@ -6,12 +6,10 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
-from itertools import product
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-import flask_login
 import pytest
 import requests
 from flask import Flask
@@ -19,8 +17,6 @@ from flask import g
 from flask import request
 
 from flask_instruct.live.audience import sign_stream
-from flask_instruct.live.rate import Rate
-from flask_instruct.live.signed_out import disconnect
 from tests.support import holds
 from tests.support import wait_for
 
@@ -28,7 +24,6 @@ from .redis_process import RedisProcess
 from .site import Board
 from .site import live_of
 from .websocket import Client
-from .websocket import Closed
 from .websocket import Rejected
 
 Serve = Callable[..., str]
@@ -395,178 +390,3 @@ def test_case_5_a_page_may_leave_a_stream_and_come_back_in_one_breath(app: Flask
         page.until("ready")
         board.add("1")
         assert "item_1" in page.receive()["html"]
-
-
-def test_a_viewer_who_is_disconnected_connects_anew_in_every_process_and_nobody_else_does(
-    make_app: MakeApp, serve_site: Serve
-) -> None:
-    apps = [make_app(), make_app()]
-    pages: list[tuple[str, Client]] = []
-    for app in apps:
-        people(app)
-        address = serve_site(app)
-        for who in ("7", "7", "8"):
-            page = Client(address, headers={"X-User": who})
-            page.subscribe(token(app, viewer=who), live_of(app).bus.now())
-            page.until("ready")
-            pages.append((who, page))
-    with apps[0].app_context():
-        disconnect(7)
-    assert [page.closed() for who, page in pages if who == "7"] == [1012] * 4
-    live_of(apps[1]).bus.publish("board", "still here")
-    assert [page.receive()["html"] for who, page in pages if who == "8"] == ["still here"] * 2
-    for _, page in pages:
-        page.leave()
-
-
-def test_who_comes_back_before_the_browser_is_signed_out_is_told_once_more(
-    app: Flask, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flask_instruct.live.hub.SECOND_LOOK", 0.5)
-    people(app)
-    for turn in range(2):
-        with Client(address, headers={"X-User": "7"}) as page:
-            page.subscribe(token(app, viewer="7"), live_of(app).bus.now())
-            page.until("ready")
-            if turn == 0:
-                with app.app_context():
-                    disconnect("7")
-            assert page.closed() == 1012
-    with Client(address, headers={"X-User": "7"}) as page:
-        page.subscribe(token(app, viewer="7"), live_of(app).bus.now())
-        page.until("ready")
-        assert holds(lambda: len(live_of(app).hub) == 1, 1.2)
-
-
-def login_to(app: Flask) -> None:
-    """Let Flask-Login say who looks, with the signed cookies that Flask has by itself."""
-    manager = flask_login.LoginManager(app)
-
-    class User(flask_login.UserMixin):
-        def __init__(self, key: str) -> None:
-            self.id = key
-
-    manager.user_loader(User)
-    app.add_url_rule("/login", "login", view_func=lambda: str(flask_login.login_user(User("7"))))
-    app.add_url_rule("/logout", "logout", view_func=lambda: str(flask_login.logout_user()))
-    people(app)
-    app.extensions["instruct"].actor = lambda: (
-        flask_login.current_user if flask_login.current_user.is_authenticated else None
-    )
-
-
-def test_a_logout_closes_the_pages_of_that_browser_within_seconds_and_another_device_comes_back(
-    make_app: MakeApp, serve_site: Serve
-) -> None:
-    app = make_app()
-    login_to(app)
-    address = serve_site(app)
-
-    def open_page(browser: requests.Session) -> Client:
-        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.cookies)
-        page = Client(address, headers={"Cookie": cookies})
-        page.subscribe(token(app, viewer="7"), live_of(app).bus.now())
-        return page
-
-    with requests.Session() as here, requests.Session() as elsewhere:
-        pages = []
-        for browser in (here, elsewhere):
-            browser.get(f"{address}/login", timeout=5).raise_for_status()
-            pages.append(open_page(browser))
-            pages[-1].until("ready")
-        here.get(f"{address}/logout", timeout=5).raise_for_status()
-        assert [page.closed() for page in pages] == [1012, 1012]
-        with open_page(here) as signed_out, open_page(elsewhere) as signed_in:
-            assert signed_out.closed() == 4403
-            signed_in.until("ready")
-        for page in pages:
-            page.leave()
-
-
-def test_without_redis_a_logout_is_logged_and_goes_through(
-    make_app: MakeApp, serve_site: Serve, make_redis: Callable[..., RedisProcess], caplog: pytest.LogCaptureFixture
-) -> None:
-    process = make_redis(keeps=False)
-    app = make_app(process.url)
-    login_to(app)
-    address = serve_site(app)
-    process.kill()
-    with requests.Session() as browser:
-        browser.get(f"{address}/login", timeout=10).raise_for_status()
-        browser.get(f"{address}/logout", timeout=10).raise_for_status()
-    assert "The open pages of 7 could not be told to connect anew" in caplog.text
-
-
-def test_too_many_handshakes_from_one_address_are_refused_for_a_while(
-    make_app: MakeApp, serve_site: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
-    address = serve_site(make_app(handshakes_per_minute=3))
-    visitor = {"X-Forwarded-For": "93.184.216.34"}
-    for _ in range(2):
-        Client(address, headers=visitor).leave()
-    # A refused one counts too, and so does one for events.
-    assert requests.post(f"{address}/instruct/events", headers=visitor, timeout=5).status_code == 403
-    with pytest.raises(Rejected) as rejected:
-        Client(address, headers=visitor)
-    assert rejected.value.status == 429
-    answer = requests.post(f"{address}/instruct/events", headers={**visitor, "Origin": address}, timeout=5)
-    assert answer.status_code == 429
-    assert 15 <= int(answer.headers["Retry-After"]) <= 20
-    assert "INSTRUCT_HANDSHAKES_PER_MINUTE" in caplog.text
-    Client(address, headers={"X-Forwarded-For": "198.51.100.7"}).leave()
-    assert requests.get(address, headers=visitor, timeout=5).status_code == 200
-
-
-def test_a_page_that_never_stops_asking_closes_1008(app: Flask, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flask_instruct.live.visitor.ASKED", Rate(50))
-    with Client(address) as page:
-        for _ in range(5):
-            page.send({"type": "ping"})
-            assert page.receive() == {"type": "pong"}
-        page.send({"type": "ping"})
-        with pytest.raises(Closed, match="1008 too many messages"):
-            page.receive()
-    with Client(address) as page:
-        streams = [{"token": token(app), "since": live_of(app).bus.now()}] * 51
-        page.send({"type": "subscribe", "streams": streams})
-        assert page.closed() == 1008
-
-
-def test_one_viewer_may_not_fill_the_house(make_app: MakeApp, serve_site: Serve) -> None:
-    app = make_app(max_sockets_per_viewer=2)
-    people(app)
-    address = serve_site(app)
-    pages: list[Client] = []
-
-    def open_page(who: str) -> Client:
-        pages.append(Client(address, headers={"X-User": who} if who else {}))
-        pages[-1].subscribe(token(app), live_of(app).bus.now())
-        return pages[-1]
-
-    first = open_page("7")
-    for who in ("7", "8", "", "", ""):
-        open_page(who).until("ready")
-    assert open_page("7").closed() == 1013
-    first.leave()
-    wait_for(lambda: len(live_of(app).hub) == 5)
-    open_page("7").until("ready")
-    for page in pages:
-        page.leave()
-
-
-def test_whether_a_stream_exists_the_unauthorised_cannot_tell(app: Flask, address: str, board: Board) -> None:
-    people(app, authorize_stream=lambda viewer, stream: False)
-    since = live_of(app).bus.now()
-    board.add("1")
-    answers = []
-    cases = [("", ""), ("7", ""), ("", "x")]
-    for (viewer, forgery), stream in product(cases, ("board", "never")):
-        with Client(address) as page:
-            # Neither does leaving a stream tell.
-            page.send({"type": "unsubscribe", "streams": [stream]})
-            page.subscribe(token(app, stream, viewer) + forgery, since)
-            with pytest.raises(Closed) as closed:
-                page.receive()
-            answers.append(str(closed.value))
-    assert answers[0::2] == answers[1::2]
-    assert answers[0::2] == ["4403 not allowed", "4403 signed for another viewer", "4401 not valid"]

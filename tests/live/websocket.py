@@ -21,7 +21,6 @@ from wsproto.events import RejectConnection
 from wsproto.events import RejectData
 from wsproto.events import Request
 from wsproto.events import TextMessage
-from wsproto.utilities import LocalProtocolError
 
 
 class Closed(Exception):
@@ -89,15 +88,7 @@ class Client:
         self.sock.close()
 
     def send(self, message: Any) -> None:
-        """Send a message.
-
-        :raises Closed: when the server has said goodbye already.
-        """
-        try:
-            data = self._wire.send(TextMessage(message if isinstance(message, str) else json.dumps(message)))
-        except LocalProtocolError:
-            raise next((each for each in self._messages if isinstance(each, Closed)), Closed(1006)) from None
-        self.sock.sendall(data)
+        self.sock.sendall(self._wire.send(TextMessage(message if isinstance(message, str) else json.dumps(message))))
 
     def subscribe(self, token: str, since: str | None) -> None:
         self.send({"type": "subscribe", "streams": [{"token": token, "since": since}]})

@@ -182,26 +182,6 @@ def test_a_failed_run_goes_on_where_it_stopped(app: Flask, ask: Ask) -> None:
         instruct.retry(reread(run))
 
 
-@pytest.mark.parametrize("what", ["conversation", "idempotency_key", "tenant"])
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [("", ValueError), ("  ", ValueError), ("x" * 201, ValueError), ("a\x00", ValueError), (5, TypeError)],
-)
-def test_a_name_that_is_none_is_refused_alike_on_every_database(
-    ask: Ask, what: str, given: object, error: type[Exception]
-) -> None:
-    """An empty field of a form must not become a thread that everybody shares."""
-    with pytest.raises(error, match=what):
-        ask("talk", **{what: given})
-    assert not db.session.scalars(sa.select(Run.id)).all()
-
-
-def test_a_job_that_names_no_run_is_told_in_one_line(app: Flask, caplog: pytest.LogCaptureFixture) -> None:
-    for forged in (5, ["a"], {"a": 1}, None):
-        generate(forged)  # type: ignore[arg-type]
-    assert caplog.text.count("names no run") == 4
-
-
 def test_the_ledger_is_in_the_apps_own_metadata(app: Flask) -> None:
     assert {"instruct_run", "instruct_tool_call", "notebook"} <= set(db.metadata.tables)
 

@@ -106,15 +106,6 @@ def test_a_run_whose_whole_process_group_is_told_to_end_is_not_stuck(app: Flask,
     assert notes() == ["first", "second", "finished: stop"]
 
 
-def test_a_burst_of_signals_ends_a_worker_that_has_nothing_to_do(app: Flask, worker: StartWorker) -> None:
-    """Group, supervisor and platform may all tell it; one that strikes while another is being taken hangs nobody."""
-    process = worker()
-    wait_for(lambda: len(family(process)) > ROLES, message="the worker to wait")
-    for _ in range(50):
-        os.killpg(process.pid, signal.SIGTERM)
-    process.wait()
-
-
 def test_g4_with_all_workers_dead_a_run_can_be_told_from_one_at_work(app: Flask, ask: Ask, worker: StartWorker) -> None:
     """A run whose workers are all dead is not running for ever: its lease is over, and a stop ends it (rq/rq#756)."""
     run = ask("slow")

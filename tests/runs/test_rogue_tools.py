@@ -125,12 +125,7 @@ WAYS: dict[str, Callable[[], object]] = {
     "roll back in SQL": lambda: db.session.execute(sa.text("ROLLBACK")),
     "swallow the refusal": swallow,
 }
-LEAVING = {
-    "exit": SystemExit(1),
-    "interrupt": KeyboardInterrupt(),
-    "close": GeneratorExit(),
-    "cancel": asyncio.CancelledError(),
-}
+LEAVING = {"exit": SystemExit(1), "close": GeneratorExit(), "cancel": asyncio.CancelledError()}
 
 
 class Model:
