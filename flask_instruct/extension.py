@@ -26,11 +26,12 @@ from .errors import ConfigurationError
 from .errors import HandlerError
 from .errors import RunEnded
 from .handlers import AiResponseHandler
-from .handlers import registered
+from .handlers import name_of
 from .health import init_health
 from .limits import Limits
 from .live import broadcasts
 from .live import init_live
+from .live.bus import Bus
 from .live.changes import watch
 from .live.model_broadcasts import ModelBroadcast
 from .live.model_broadcasts import Target
@@ -120,10 +121,15 @@ class Instruct:
         state = State(app, db, Config.from_app(app.config), self._hooks)
         app.extensions["instruct"] = state
         models.add_tables(db.metadata)
-        state.live = init_live(app, state.config, lambda: state.redis)
+        state.live = init_live(app, state.config, lambda: state.bus_redis)
         init_panel(app, state)
         init_health(app, state)
         logs.install()
+
+    @property
+    def bus(self) -> Bus:
+        """The current app's bus: ``instruct.bus.publish(stream, html)`` sends at once, whatever is committed."""
+        return self._state().live.bus
 
     # -- the app's own rules ---------------------------------------------------------------------------------------
 
@@ -266,7 +272,7 @@ class Instruct:
         session.flush()
         wanted = models.Run(
             handler=handler.to_gid(),
-            handler_name=_name_of(handler),
+            handler_name=name_of(handler),
             actor=_acting(state) if actor is _CURRENT else actor_id(actor),
             status="queued",
             user_prompt=user_prompt,
@@ -407,11 +413,3 @@ def _refuse_unspeakable(context: dict[str, Any] | None) -> None:
         json.dumps(context, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"context must be data that JSON can hold: {error}.") from None
-
-
-def _name_of(handler: AiResponseHandler) -> str:
-    cls = type(handler)
-    name: str | None = next((name for name, known in registered().items() if known is cls), None)
-    if name is None:
-        raise HandlerError(f"{cls.__name__} is not registered as a handler; is it defined inside a function?")
-    return name
