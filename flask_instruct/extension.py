@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from .errors import ConfigurationError
 from .errors import HandlerError
 from .errors import RunEnded
 from .handlers import AiResponseHandler
-from .handlers import registered
+from .handlers import name_of
 from .health import init_health
 from .limits import Limits
 from .live import init_live
@@ -53,6 +52,7 @@ from .runs.spending import spent_on_day
 from .runs.starting import WhenBusy
 from .runs.starting import make_room
 from .runs.starting import named
+from .runs.starting import refuse_unspeakable
 from .runs.starting import write
 from .runs.starting import written_before
 from .runs.stopping import cancel
@@ -248,7 +248,7 @@ class Instruct(LiveMethods):
         if not user_prompt.strip():
             raise ValueError("user_prompt is empty: say what the AI should do.")
         # What cannot work is said before anything is written.
-        _refuse_unspeakable(context)
+        refuse_unspeakable(context)
         asked = gen(model, effort=effort)
         bounds = Limits.of(limits).to_json()
         shown = attached(attachments)
@@ -259,7 +259,7 @@ class Instruct(LiveMethods):
         session.flush()
         wanted = models.Run(
             handler=handler.to_gid(),
-            handler_name=_name_of(handler),
+            handler_name=name_of(handler),
             actor=named("actor", _acting(state) if actor is _CURRENT else actor_id(actor), 500),
             status="queued",
             user_prompt=user_prompt,
@@ -393,18 +393,3 @@ def _no_handler(given: object) -> str:
 def _acting(state: State) -> str | None:
     unit: Unit | None = state.db.session().info.get("flask_instruct.unit")
     return unit.actor if unit is not None else actor_id(state.actor())
-
-
-def _refuse_unspeakable(context: dict[str, Any] | None) -> None:
-    try:
-        json.dumps(context, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"context must be data that JSON can hold: {error}.") from None
-
-
-def _name_of(handler: AiResponseHandler) -> str:
-    cls = type(handler)
-    name: str | None = next((name for name, known in registered().items() if known is cls), None)
-    if name is None:
-        raise HandlerError(f"{cls.__name__} is not registered as a handler; is it defined inside a function?")
-    return name

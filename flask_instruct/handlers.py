@@ -246,6 +246,18 @@ def registered() -> Mapping[str, type[AiResponseHandler]]:
     return MappingProxyType(_registry)
 
 
+def name_of(handler: AiResponseHandler) -> str:
+    """Return the name under which a worker finds a handler's class.
+
+    :raises HandlerError: when it is not registered.
+    """
+    cls = type(handler)
+    name: str | None = next((name for name, known in _registry.items() if known is cls), None)
+    if name is None:
+        raise HandlerError(f"{cls.__name__} is not registered as a handler; is it defined inside a function?")
+    return name
+
+
 _MAY_REPLACE: Mapping[str, tuple[type, ...]] = {"call": (), "record": (property, cached_property)}
 """What the package itself reads from a handler, and what an app may put in its place: never a column."""
 

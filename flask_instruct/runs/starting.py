@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from typing import Literal
 from typing import get_args
@@ -37,6 +38,17 @@ def named(what: str, given: Any, longest: int = 200) -> str | None:
     if len(given) > longest or storable(given) != given:
         raise ValueError(f"{what} may have {longest} characters, and no NUL or half surrogates: {given[:50]!r}.")
     return given
+
+
+def refuse_unspeakable(context: dict[str, Any] | None) -> None:
+    """Refuse data that cannot be told to a model.
+
+    :raises ValueError: when JSON cannot hold it.
+    """
+    try:
+        json.dumps(context, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"context must be data that JSON can hold: {error}.") from None
 
 
 def make_room(session: Session, run: Run, when_busy: WhenBusy) -> list[tuple[Any, ...]]:
