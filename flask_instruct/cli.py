@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from .errors import ConfigurationError
 from .operations import COMMANDS
 from .playback import COMMANDS as PLAYBACK
-from .runs.models import Ledger
+from .runs.ledger import Ledger
 
 instruct = AppGroup("instruct", help="Run what AI edits need, look after runs, and examine the site.")
 

@@ -43,6 +43,7 @@ from .prompt import gen
 from .runs import logs
 from .runs import models
 from .runs.columns import now
+from .runs.ledger import add_tables
 from .runs.notices import announce
 from .runs.queue import ring
 from .runs.spending import Spending
@@ -110,7 +111,7 @@ class Instruct(LiveMethods):
             )
         state = State(app, db, Config.from_app(app.config), self._hooks)
         app.extensions["instruct"] = state
-        models.add_tables(db.metadata)
+        add_tables(db.metadata)
         state.live = init_live(app, state.config, lambda: state.redis)
         init_panel(app, state)
         init_health(app, state)

@@ -32,7 +32,7 @@ from flask_instruct.doctor import examine
 from flask_instruct.doctor import redis_server
 from flask_instruct.doctor import work
 from flask_instruct.runs.columns import now
-from flask_instruct.runs.models import Ledger
+from flask_instruct.runs.ledger import Ledger
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.queue import ring
 

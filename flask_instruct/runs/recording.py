@@ -24,9 +24,9 @@ from ..errors import InstructError
 from ..errors import RunEnded
 from ..events import FinishReason
 from ..messages import Message as Turn
+from .ledger import Ledger
 from .models import ENDED
 from .models import EffectStatus
-from .models import Ledger
 from .models import Message
 from .models import ModelCall
 from .models import Outbox

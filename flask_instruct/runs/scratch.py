@@ -23,7 +23,7 @@ from sqlalchemy.exc import CompileError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from .models import Ledger
+from .ledger import Ledger
 from .recording import CannotReplay
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from flask_instruct.connections import TIMEOUT
 from flask_instruct.connections import connect
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
-from flask_instruct.runs.models import Ledger
+from flask_instruct.runs.ledger import Ledger
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
