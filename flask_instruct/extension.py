@@ -21,6 +21,7 @@ from .attachments import Document
 from .attachments import Image
 from .attachments import attached
 from .config import Config
+from .control import ControlMethods
 from .errors import ConfigurationError
 from .errors import HandlerError
 from .errors import RunEnded
@@ -80,7 +81,7 @@ def _of_current_app() -> Surroundings | None:
 look_with(_of_current_app)
 
 
-class Instruct(LiveMethods):
+class Instruct(LiveMethods, ControlMethods):
     """The extension. Create it beside ``db``, then call :meth:`init_app` after ``db.init_app``.
 
     :param app: initialise this app at once.

@@ -21,6 +21,7 @@ from .limits import Limits
 from .live import Live
 from .live.model_broadcasts import ModelBroadcast
 from .runs import models
+from .runs.approval import Approval
 from .runs.grace import Hold
 from .runs.notices import RunObserver
 
@@ -29,6 +30,7 @@ AuthorizeStream = Callable[[str, str], bool]
 Actor = Callable[[], Any]
 Credentials = Callable[[str, models.Run | None], Any]
 Quota = Callable[[str | None, str | None], Limits | None]
+RemindApproval = Callable[[Approval], object]
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Hooks:
     actor: Actor | None = None
     credentials: Credentials | None = None
     quota: Quota | None = None
+    remind_approval: RemindApproval | None = None
     broadcasts: list[ModelBroadcast] = field(default_factory=list)
     """What the pages are told of models."""
 

@@ -53,7 +53,8 @@ HELD: tuple[Status, ...] = ("running", "retrying", "cancelling")
 BUSY: tuple[Status, ...] = (*HELD, "waiting_approval")
 """Statuses that one run of a conversation may have at a time."""
 
-CallStatus = Literal["waiting", "running", "done", "failed"]
+CallStatus = Literal["waiting", "asked", "running", "done", "failed"]
+"""``asked``: a person has to decide about it, or has decided and no worker has come to it yet."""
 EffectStatus = Literal["pending", "running", "done", "failed", "unknown"]
 
 
@@ -221,6 +222,8 @@ class ToolCall(Ledger):
     error_kind: Mapped[str | None] = mapped_column(sa.String(30))
     idempotency_key: Mapped[str] = mapped_column(sa.String(100))
     attempt: Mapped[int] = mapped_column(default=0)
+    approver: Mapped[str | None] = mapped_column(sa.String(500))
+    """Who approved it, of what needed an approval."""
     undo_problem: Mapped[str | None] = mapped_column(WireText)
     """Why what it changed cannot be taken back, where that is so."""
     undone_by: Mapped[str | None] = mapped_column(sa.String(36))
@@ -261,6 +264,10 @@ class ToolCall(Ledger):
     def begin(self, attempt: int) -> None:
         """Write down that an attempt at the run carries it out now."""
         self.status, self.attempt, self.started_at = "running", attempt, now()
+
+    def ask(self) -> None:
+        """Write down that it waits for a person's decision."""
+        self.status, self.started_at = "asked", None
 
     def answer(self, content: str, error_kind: str | None = None) -> None:
         """Write down the call's one result; with a kind of error it has failed."""
