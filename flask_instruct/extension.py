@@ -135,6 +135,15 @@ class Instruct(LiveMethods, ControlMethods):
         self._hooks.actor = rule
         return rule
 
+    def actor_name(self, rule: _A) -> _A:
+        """Register what people are called: ``rule(actor_id) -> name or None``, with the id as the ledger has it.
+
+        Shown to everyone who sees a run: who asked, approved, rejected, undid. Without a rule an id that is a number or
+        a UUID is not shown at all.
+        """
+        self._hooks.actor_name = rule
+        return rule
+
     def credentials(self, rule: _A) -> _A:
         """Register whose key a model call is made with: ``rule(provider, run) -> key, settings, client or None``.
 

@@ -31,6 +31,7 @@ Actor = Callable[[], Any]
 Credentials = Callable[[str, models.Run | None], Any]
 Quota = Callable[[str | None, str | None], Limits | None]
 RemindApproval = Callable[[Approval], object]
+ActorName = Callable[[str], str | None]
 
 
 @dataclass(slots=True)
@@ -43,6 +44,7 @@ class Hooks:
     credentials: Credentials | None = None
     quota: Quota | None = None
     remind_approval: RemindApproval | None = None
+    actor_name: ActorName | None = None
     broadcasts: list[ModelBroadcast] = field(default_factory=list)
     """What the pages are told of models."""
 

@@ -222,6 +222,8 @@ class ToolCall(Ledger):
     error_kind: Mapped[str | None] = mapped_column(sa.String(30))
     idempotency_key: Mapped[str] = mapped_column(sa.String(100))
     attempt: Mapped[int] = mapped_column(default=0)
+    asked_at: Mapped[datetime | None]
+    """When a person was asked to approve it."""
     approver: Mapped[str | None] = mapped_column(sa.String(500))
     """Who approved it, of what needed an approval."""
     undo_problem: Mapped[str | None] = mapped_column(WireText)
@@ -267,7 +269,7 @@ class ToolCall(Ledger):
 
     def ask(self) -> None:
         """Write down that it waits for a person's decision."""
-        self.status, self.started_at = "asked", None
+        self.status, self.started_at, self.asked_at = "asked", None, now()
 
     def answer(self, content: str, error_kind: str | None = None) -> None:
         """Write down the call's one result; with a kind of error it has failed."""
