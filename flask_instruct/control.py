@@ -1,41 +1,25 @@
-"""What the extension offers to people who decide about what the AI does: approve, reject, be reminded."""
+"""What the extension offers to people who decide about what the AI does: approve and reject."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
-from typing import TypeVar
 
 from flask import current_app
 
 from .runs import deciding
 from .runs.approval import Approval
-from .state import Hooks
 from .state import State
 from .state import actor_id
 
 if TYPE_CHECKING:
     from .handlers import AiResponseHandler
 
-_A = TypeVar("_A", bound=Callable[..., Any])
-
 
 class ControlMethods:
     """Mixed into :class:`~flask_instruct.Instruct`."""
-
-    _hooks: Hooks
-
-    def remind_approval(self, rule: _A) -> _A:
-        """Register what hears of an approval that waits: ``rule(approval)``, once for each.
-
-        Called in a worker, with an app context and no request, ``INSTRUCT_APPROVAL_REMINDER`` seconds after the person
-        was asked: the place to write a mail. What it writes in ``db.session`` it commits itself.
-        """
-        self._hooks.remind_approval = rule
-        return rule
 
     def approvals(self, handler: AiResponseHandler | None = None, *, actor: Any = None) -> list[Approval]:
         """Return what waits for a person, oldest first, 100 at most.

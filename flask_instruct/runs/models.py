@@ -89,7 +89,7 @@ class Run(Ledger):
     preview: Mapped[bool] = mapped_column(default=False)
     """Whether its tools only show what they would change, until a person accepts that."""
     continues: Mapped[str | None] = mapped_column(sa.String(36))
-    """The run of its conversation that it follows; None: whichever ended before it."""
+    """The run of its conversation that it follows, empty for none of them; None: whichever ended before it."""
     title: Mapped[str | None] = mapped_column(WireName(200))
     """What its conversation is called, on the first run of one."""
     status: Mapped[str] = mapped_column(sa.String(20), default="queued")

@@ -17,13 +17,12 @@ from typing import Any
 from typing import get_args
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session
-from sqlalchemy.orm import selectinload
 
 from ..errors import InstructError
 from ..errors import RunEnded
 from ..events import FinishReason
 from ..messages import Message as Turn
+from .history import runs_before
 from .ledger import Ledger
 from .models import ENDED
 from .models import EffectStatus
@@ -134,7 +133,7 @@ def record(state: State, run: Run, *, tables: Iterable[str] | None = ()) -> Reco
     return Recording(
         settings={name: getattr(state.config, name) for name in SETTINGS},
         run=_row(run, Run),
-        earlier=[_with_turns(before) for before in _heard(session, run)],
+        earlier=[_with_turns(before) for before in runs_before(session, run)],
         messages=[_row(message, Message) for message in run.messages],
         calls=[_row(call, "calls") for call in run.calls],
         effects=[_row(effect, "effects") for call in run.calls for effect in call.effects],
@@ -150,14 +149,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat()
     return str(value) if isinstance(value, Decimal) else value
-
-
-def _heard(session: Session, run: Run) -> list[Run]:
-    """The runs that the model was told of, as ``history.said_before`` finds them."""
-    if run.conversation is None:
-        return []
-    query = sa.select(Run).where(Run.conversation == run.conversation, Run.id < run.id, Run.status.in_(ENDED))
-    return list(session.scalars(query.options(selectinload(Run.messages)).order_by(Run.id)))
 
 
 def _with_turns(run: Run) -> Row:
