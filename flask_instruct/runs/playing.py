@@ -39,9 +39,9 @@ from ..tools import ToolOutcome
 from .columns import storable
 from .effects import Begun
 from .effects import Effects
+from .file_format import CannotReplay
 from .journal import Journal
 from .models import Run
-from .recording import CannotReplay
 from .recording import Recording
 from .recording import Row
 from .rounds import COUNTS

@@ -23,8 +23,9 @@ from sqlalchemy.exc import CompileError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from ..loading import lack_of_driver
+from .file_format import CannotReplay
 from .ledger import Ledger
-from .recording import CannotReplay
 
 if TYPE_CHECKING:
     from ..state import State
@@ -126,7 +127,9 @@ def _use(stack: ExitStack, db: SQLAlchemy, engines: Engines) -> None:
 def _source(stack: ExitStack, url: str) -> sa.Engine:
     try:
         engine = sa.create_engine(url, poolclass=NullPool)
-    except (ArgumentError, SQLAlchemyError, ImportError) as error:
+    except ImportError as error:
+        raise CannotReplay(lack_of_driver(error) or str(error)) from None
+    except (ArgumentError, SQLAlchemyError) as error:
         raise CannotReplay(f"--database must be the URL of a SQLite or PostgreSQL database: {error}") from None
     stack.callback(engine.dispose)
     name = engine.dialect.name

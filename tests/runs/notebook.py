@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -161,6 +163,20 @@ class NoteKeeper(AiResponseHandler, record=Notebook):
         return "Held."
 
     @ai_tool
+    def reckon(self, seconds: float, text: str) -> str:
+        """Write a note, and let no other thread of the process run for some time."""
+        self._add(text)
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(seconds * 2)
+        try:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                pass
+        finally:
+            sys.setswitchinterval(before)
+        return "Reckoned."
+
+    @ai_tool
     def link(self) -> str:
         """Tell the address of the notebook."""
         return url_for("notebook", notebook_id=self.record.id)
@@ -251,6 +267,7 @@ register_script(
         [Say("Never said.")],
     ],
 )
+register_script("reckon", [[Use("reckon", seconds=3.0, text="reckoned")], [Say("Done.")]])
 register_script("loop", lambda request: [Use("link")])
 
 
@@ -273,6 +290,15 @@ def held_by(process: psutil.Process) -> dict[str, int]:
 
 if "INSTRUCT_TEST_MEASURES" in os.environ:
     measure_at_the_end(os.environ["INSTRUCT_TEST_MEASURES"])
+
+
+def create_app_that_asks_its_database() -> Flask:
+    """An app whose process has an open connection before its worker forks."""
+    app = create_app()
+    with app.app_context():
+        db.session.execute(sa.select(1))
+        db.session.remove()
+    return app
 
 
 def create_app() -> Flask:

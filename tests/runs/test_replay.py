@@ -28,11 +28,11 @@ from flask_instruct.errors import ToolError
 from flask_instruct.limits import Limits
 from flask_instruct.messages import ModelRequest
 from flask_instruct.runs import points
+from flask_instruct.runs.file_format import CannotReplay
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Effect
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.playing import Playback
-from flask_instruct.runs.recording import CannotReplay
 from flask_instruct.runs.recording import Recording
 from flask_instruct.runs.recording import export
 from flask_instruct.runs.replay import Replayed
