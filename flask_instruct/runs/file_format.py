@@ -25,6 +25,7 @@ from ..effects import Owner
 from ..errors import InstructError
 from ..events import FinishReason
 from ..messages import Effort
+from .approval import Decision
 from .file_values import Address
 from .file_values import Attachment
 from .file_values import Count
@@ -219,6 +220,21 @@ class EffectRow(Row):
     error_safe: MaybeText
 
 
+class ApprovalRow(Row):
+    """What a person was asked about a call, and has decided."""
+
+    call_id: Name
+    tool: Text
+    arguments: Text
+    reason: MaybeText = None
+    status: Annotated[str, one_of(*get_args(Decision))]
+    edited: MaybeText
+    decided_by: MaybeName
+    decision_reason: MaybeText
+    asked_at: Moment
+    decided_at: MaybeMoment
+
+
 class ModelCallRow(Row):
     """One physical call of the model."""
 
@@ -260,6 +276,7 @@ class File(Row):
     messages: list[MessageRow]
     calls: list[CallRow]
     effects: list[EffectRow]
+    approvals: list[ApprovalRow]
     model_calls: list[ModelCallRow]
     broadcasts: list[BroadcastRow]
     rows: Annotated[
@@ -276,9 +293,12 @@ def _check_references(file: File) -> None:
     for number, before in enumerate(file.earlier):
         _check_run(("earlier", number), before.messages, before.calls)
     calls = {call.id for call in file.calls}
-    for number, effect in enumerate(file.effects):
-        if effect.call_id not in calls:
-            raise wrong(("effects", number, "call_id"), "must be the id of a call")
+    about = {"effects": [one.call_id for one in file.effects], "approvals": [one.call_id for one in file.approvals]}
+    for name, ids in about.items():
+        for number, call_id in enumerate(ids):
+            if call_id not in calls:
+                raise wrong((name, number, "call_id"), "must be the id of a call")
+    _check_unlike("approvals", [one.call_id for one in file.approvals], ("approvals",), "call_id")
     _check_unlike("effects", [(effect.call_id, effect.seq) for effect in file.effects], ("effects",), "seq")
 
 

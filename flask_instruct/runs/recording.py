@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ..errors import RunEnded
+from .approval import Approval
 from .file_format import FORMAT
 from .file_format import VERSION
 from .file_format import SettingsRow
@@ -46,6 +47,7 @@ COLUMNS: dict[type[Ledger] | str, str] = {
     "cache_write_tokens reasoning_tokens cost seconds error_class",
     "calls": "id message_id seq provider_call_id name arguments status result error_kind attempt started_at ended_at",
     "effects": "id call_id seq owner method arguments timeout status error_class error_safe",
+    "approvals": "call_id tool arguments reason status edited decided_by decision_reason asked_at decided_at",
 }
 """What of each table is in the file."""
 
@@ -67,6 +69,7 @@ class Recording:
     messages: list[Row]
     calls: list[Row]
     effects: list[Row]
+    approvals: list[Row]
     model_calls: list[Row]
     broadcasts: list[Row]
     rows: dict[str, list[Row]] | None
@@ -114,11 +117,16 @@ def record(state: State, run: Run, *, tables: Iterable[str] | None = ()) -> Reco
         messages=[_row(message, Message) for message in run.messages],
         calls=[_row(call, "calls") for call in run.calls],
         effects=[_row(effect, "effects") for call in run.calls for effect in call.effects],
+        approvals=[_row(one, "approvals") for one in sorted(run.approvals, key=_when_decided)],
         model_calls=[_row(call, ModelCall) for call in model_calls],
         broadcasts=[{"stream": row.stream, "html": row.html} for row in shown],
         rows=None if whole is None else rows_about(state.db, run.handler, whole),
         tables=whole or [],
     )
+
+
+def _when_decided(approval: Approval) -> datetime:
+    return approval.decided_at or approval.asked_at
 
 
 def plain(value: Any) -> Any:

@@ -27,6 +27,7 @@ from ..identity import read_gid
 from ..live.broadcasts import EXTENSION
 from .claim import claim
 from .columns import uuid7
+from .deciding import decide
 from .differences import Comparison
 from .differences import Difference
 from .file_format import CannotReplay
@@ -145,14 +146,38 @@ def _stored(state: State, recording: Recording) -> str:
 def _run_again(state: State, recording: Recording, run_id: str, playback: Playback) -> None:
     engine = ledger_engine(state.db)
     with naming(run_id):
-        claimed = claim(state, engine, run_id)
-        if claimed is None:
-            raise CannotReplay(f"Run {run_id} could not be begun.")
-        run = claimed.run
-        watch = Watch(state, engine, state.db.engine, run)
-        with request_of(state.app, run):
-            journal = PlayedJournal(state, engine, run, watch, recording)
-            carry_out(state, engine, claimed, watch, journal=journal, adapter=playback)
+        going = True
+        while going:
+            claimed = claim(state, engine, run_id)
+            if claimed is None:
+                raise CannotReplay(f"Run {run_id} could not be begun.")
+            run = claimed.run
+            watch = Watch(state, engine, state.db.engine, run)
+            with request_of(state.app, run):
+                journal = PlayedJournal(state, engine, run, watch, recording)
+                carry_out(state, engine, claimed, watch, journal=journal, adapter=playback)
+            going = _decide_again(state, recording, run_id)
+
+
+def _decide_again(state: State, recording: Recording, run_id: str) -> bool:
+    """Decide for people as they did, where the run waits for them; False where it has come to its end."""
+    state.db.session.remove()
+    run = state.db.session.get_one(Run, run_id)
+    if run.status != "waiting_approval":
+        return False
+    seqs = {call["id"]: call["seq"] for call in recording.calls}
+    then = {seqs[row["call_id"]]: row for row in recording.approvals}
+    asked = {
+        approval.call.seq: approval for approval in run.approvals if approval.status == "pending" and approval.call
+    }
+    for seq, row in then.items():
+        if seq in asked and row["status"] in ("approved", "rejected", "expired"):
+            told = {"by": row["decided_by"], "edited": row["edited"], "reason": row["decision_reason"]}
+            decide(state, asked[seq], row["status"], **told)
+            return True
+    # Nobody had decided, or the tool did not ask then.
+    run.cancel()
+    return False
 
 
 @contextmanager

@@ -59,12 +59,18 @@ def command(app: Flask) -> Command:
 
 @pytest.fixture
 def exported(command: Command, tmp_path: Path) -> dict[str, Any]:
-    """A run with all that a file can hold: a conversation, an attachment, limits, tools, an effect."""
+    """A run with all that a file can hold: a conversation, an attachment, limits, tools, an approval, an effect."""
     letters = Use("write_letters", folder=str(tmp_path), to=["reader"])
-    register_script("spoilt", [[Say("I will."), Use("write", text="a"), letters], [Say("Done.")]])
+    register_script(
+        "spoilt", [[Say("I will."), Use("write", text="a"), Use("publish", text="p"), letters], [Say("Done.")]]
+    )
     carried_out("First.", "write_two")
     options = {"limits": {"tokens": 10_000, "cost": "0.25"}, "effort": "low", "context": {"page": 3}}
     run = carried_out("Go.", "spoilt", attachments=[Image.from_bytes(PNG)], **options)
+    instruct.approve(run.approvals[0], actor="lead", arguments={"text": "q"})
+    run = reread(run)
+    generate(run.id)
+    run = reread(run)
     result = command("export", run.id, "--table", "note")
     assert result.exit_code == 0, result.output
     data: dict[str, Any] = json.loads(result.stdout)
@@ -175,7 +181,7 @@ def test_whatever_is_changed_in_a_file_it_works_or_a_sentence_says_why_not(
         (("run", "base_url"), "javascript:1", "run.base_url must be an address as https://example.com/, or null."),
         (("run", "handler"), "os.system", "run.handler must be a handler reference as instruct://Name/key."),
         (("messages", 0, "role"), "admin", "messages[0].role must be one of assistant."),
-        (("calls", 0, "status"), "lost", "calls[0].status must be one of waiting, running, done, failed."),
+        (("calls", 0, "status"), "lost", "calls[0].status must be one of waiting, asked, running, done, failed."),
         (("calls", 1, "seq"), 1, "calls[1].seq must be unlike that of the other calls."),
         (("calls", 0, "message_id"), "9", "calls[0].message_id must be the id of a message."),
         (("earlier", 0, "status"), "running", "earlier[0].status must be one of succeeded, failed,"),
