@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from flask import Flask
 
 from .approvals import instruct_approvals
+from .chat import instruct_chat
 from .observer import PanelObserver
 from .page import instruct_panel
 from .views import blueprint
@@ -22,4 +23,5 @@ def init_panel(app: Flask, state: State) -> None:
     app.register_blueprint(blueprint, url_prefix=state.config.url_prefix)
     app.add_template_global(instruct_panel)
     app.add_template_global(instruct_approvals)
+    app.add_template_global(instruct_chat)
     state.observers.append(PanelObserver())

@@ -31,10 +31,10 @@ from . import words
 from .fields import fields_of
 from .fields import read_fields
 from .forms import Refused
+from .keys import INBOX
+from .keys import panel_key
 from .language import gettext as _
-from .page import INBOX
 from .page import asset_url
-from .page import panel_key
 from .rendering import render
 from .views import answered
 from .views import blueprint

@@ -20,13 +20,16 @@ from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from . import words
-from .page import INBOX
+from .keys import INBOX
+from .keys import panel_key
+from .keys import panel_stream
 from .page import fallen_runs
 from .page import latest_runs
-from .page import panel_key
-from .page import panel_stream
 from .page import spokesman
 from .rendering import render
+from .threads import chat_of
+from .threads import thread_key
+from .threads import threads_of
 
 
 class PanelObserver:
@@ -36,6 +39,11 @@ class PanelObserver:
         _reread(run)
         key = panel_key(run.handler)
         _send(run, "append", f"instruct_runs_{key}", "run.html")
+        chat_id = chat_of(run)
+        if chat_id is not None:
+            _send(run, "append", f"instruct_runs_{thread_key(run.handler, chat_id)}", "run.html")
+            if not run.continues:
+                self._list_threads(run, key)
         self._let_go_of_the_oldest(run, key)
         self._announce(run)
 
@@ -86,6 +94,12 @@ class PanelObserver:
             html=words.announcement(speaking),
             method="morph",
         )
+
+    def _list_threads(self, run: Run, key: str) -> None:
+        session = object_session(run)
+        if session is not None:
+            threads = threads_of(session, run.handler)
+            _send(run, "update", f"instruct_threads_{key}", "chat_list.html", threads=threads)
 
     def _let_go_of_the_oldest(self, run: Run, key: str) -> None:
         session = object_session(run)

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC
 from datetime import datetime
 from functools import cache
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from typing import Any
 
 import sqlalchemy as sa
 from flask import current_app
@@ -19,8 +17,6 @@ from flask import g
 from flask import request
 from flask import url_for
 from markupsafe import Markup
-from sqlalchemy.orm import Session
-from sqlalchemy.orm import scoped_session
 from sqlalchemy.orm import selectinload
 
 from ..errors import HandlerError
@@ -28,7 +24,6 @@ from ..handlers import AiResponseHandler
 from ..handlers import registered
 from ..live.page import instruct_scripts
 from ..live.page import turbo_stream_from
-from ..live.turbo_stream import stream_name
 from ..runs.models import ACTIVE
 from ..runs.models import Message
 from ..runs.models import Run
@@ -36,11 +31,15 @@ from ..runs.models import ToolCall
 from . import words
 from .forms import form_for
 from .forms import may_approve
+from .keys import PANEL
+from .keys import AnySession
+from .keys import panel_key
 from .language import gettext
 from .rendering import render
 
 if TYPE_CHECKING:
     from ..state import State
+    from .chat import Chat
 
 SHOWN_RUNS = 20
 """Requests that a panel shows; older ones leave it as new ones come."""
@@ -48,11 +47,6 @@ SHOWN_RUNS = 20
 SHOWN_PROMPTS = 4
 """Suggestions that a panel shows at once; the others wait behind a button."""
 
-PANEL = "instruct-panel"
-INBOX = "instruct-approvals"
-"""The stream that hears whenever something is asked or decided: pages that show more than one approval refresh."""
-
-AnySession = Session | scoped_session[Any]
 Suggestion = str | tuple[str, str]
 
 
@@ -72,16 +66,31 @@ def instruct_panel(
     :raises HandlerError: for a name that is no handler, or a record without a key.
     """
     state: State = current_app.extensions["instruct"]
-    worker = _handler(record, handler)
+    worker = worker_for(record, handler)
+    runs = latest_runs(state.db.session, worker.to_gid())
+    return shown_panel(worker, runs, title=title, prompts=prompts, placeholder=placeholder)
+
+
+def shown_panel(
+    worker: AiResponseHandler,
+    runs: Sequence[Run],
+    *,
+    chat: Chat | None = None,
+    title: str | None = None,
+    prompts: Iterable[Suggestion] = (),
+    placeholder: str | None = None,
+) -> Markup:
+    """Show a panel with the newest of these runs, which are in order; with ``chat`` as that thread."""
+    state: State = current_app.extensions["instruct"]
     gid = worker.to_gid()
     suggestions = [_suggestion(prompt) for prompt in prompts]
-    session = state.db.session
-    runs = latest_runs(session, gid)
     shown = runs[-SHOWN_RUNS:]
-    load_answers(session, shown)
+    load_answers(state.db.session, shown)
     return render(
         "panel.html",
         key=panel_key(gid),
+        runs_key=panel_key(gid) if chat is None else chat.key,
+        chat=chat,
         title=title or gettext("Assistant"),
         prompts=suggestions,
         first_prompts=len(suggestions) if len(suggestions) <= SHOWN_PROMPTS + 1 else SHOWN_PROMPTS,
@@ -96,18 +105,6 @@ def instruct_panel(
         live_scripts=instruct_scripts,
         now=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
-
-
-@lru_cache(maxsize=1024)
-def panel_stream(gid: str) -> str:
-    """Return the name of the stream that a handler's panel listens to."""
-    return stream_name(PANEL, gid)
-
-
-@lru_cache(maxsize=1024)
-def panel_key(gid: str) -> str:
-    """Return what tells the elements of one panel on a page from those of another."""
-    return hashlib.sha256(gid.encode()).hexdigest()[:12]
 
 
 def latest_runs(session: AnySession, gid: str) -> Sequence[Run]:
@@ -145,7 +142,11 @@ def spokesman(runs: Sequence[Run]) -> Run | None:
     return max(runs, key=lambda run: run.ended_at or run.created_at, default=None)
 
 
-def _handler(record: object, name: str | None) -> AiResponseHandler:
+def worker_for(record: object, name: str | None) -> AiResponseHandler:
+    """Return the handler that works on a record, by its name or as it is given.
+
+    :raises HandlerError: for a name that is no handler, or none at all.
+    """
     if name is None:
         if isinstance(record, AiResponseHandler):
             return record

@@ -18,6 +18,7 @@ from typing import Literal
 
 from flask import current_app
 from flask import has_app_context
+from sqlalchemy.orm import object_session
 
 from ..runs.approval import Approval
 from ..runs.models import NOT_STARTED
@@ -26,6 +27,7 @@ from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from ..state import ActorName
+from . import threads
 from .language import duration
 from .language import gettext
 from .language import marked as _
@@ -286,6 +288,17 @@ def attached(run: Run) -> str:
     """Name what the model is to look at besides the request."""
     names = [gettext(KINDS.get(name, name)) for name in run.attached or ()]
     return gettext(_("Attached: %(names)s"), names=", ".join(names))
+
+
+def chat_of(run: Run) -> str | None:
+    """Return the id of the chat's thread that a run is part of."""
+    return threads.chat_of(run)
+
+
+def versions_of(run: Run) -> list[str]:
+    """Return the ids of the versions of a message, oldest first, with the message's own."""
+    session = object_session(run)
+    return [run.id] if session is None else threads.versions_of(session, run)
 
 
 def since(run: Run) -> datetime:
