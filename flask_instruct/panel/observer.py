@@ -20,10 +20,9 @@ from ..runs.models import Run
 from ..runs.models import ToolCall
 from . import words
 from .page import fallen_runs
-from .page import latest_runs
 from .page import panel_key
 from .page import panel_stream
-from .page import spokesman
+from .page import spokesman_id
 from .rendering import render
 
 
@@ -31,7 +30,6 @@ class PanelObserver:
     """Hears of every change of a run and broadcasts it to the panels of the run's handler."""
 
     def run_created(self, run: Run) -> None:
-        _reread(run)
         key = panel_key(run.handler)
         _send(run, "append", f"instruct_runs_{key}", "run.html")
         self._let_go_of_the_oldest(run, key)
@@ -72,7 +70,8 @@ class PanelObserver:
 
     def _announce(self, run: Run) -> None:
         session = object_session(run)
-        speaking = spokesman(latest_runs(session, run.handler)) if session is not None else run
+        first = run.id if session is None else spokesman_id(session, run.handler)
+        speaking = run if session is None or first in (None, run.id) else session.get_one(Run, first)
         # Morphed, so that words that are the same are no news to a screen reader.
         broadcast(
             panel_stream(run.handler),
@@ -86,7 +85,7 @@ class PanelObserver:
         session = object_session(run)
         fallen = fallen_runs(session, run.handler) if session is not None else ()
         for old in fallen:
-            _send(run, "remove", f"instruct_run_{old.id}")
+            _send(run, "remove", f"instruct_run_{old}")
         if fallen:
             _send(run, "update", f"instruct_earlier_{key}", "earlier.html", earlier=True)
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from typing import cast
 
 import sqlalchemy as sa
-from sqlalchemy.orm.attributes import set_committed_value
 
 from ..events import Event
 from ..events import Finish
@@ -45,6 +45,8 @@ from .notices import Notices
 from .points import reach
 from .quotas import Quotas
 from .rounds import Rounds
+from .rows import know
+from .rows import update
 from .steps import REFUSED
 from .steps import LostLease
 from .steps import Steps
@@ -64,12 +66,12 @@ class UnitLost(Exception):
 class Journal(Recorder):
     """One worker's hold on one run."""
 
-    def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch) -> None:
+    def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch, notices: Notices | None = None) -> None:
         self._state = state
         self._watch = watch
         self._engine = engine
         self._actor = run.actor
-        self._notices = Notices(state)
+        self._notices = notices or Notices(state)
         self._app_code = AppCode(state, self._notices, run.handler)
         self._steps = Steps(state, engine, run, self._notices, watch)
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
@@ -148,7 +150,7 @@ class Journal(Recorder):
         :raises LostLease: when another worker has the run.
         """
         self._watch.checkpoint()
-        call_id = self._rounds.take_begun(request) or self._begin_call(request)
+        call = self._rounds.take_begun(request) or self._begin_call(request)
         reach("tool begun")
         outcome: ToolOutcome | None = None
         try:
@@ -157,39 +159,41 @@ class Journal(Recorder):
                 bound_tool(
                     unit.connection, self._limits.get(request.tool_name, max(self._limits.values(), default=0.0))
                 )
-                call = unit.ledger.get(ToolCall, call_id, with_for_update=True)
-                assert call is not None
-                if call.status != "running" or call.attempt != self._steps.attempt:
+                held = unit.connection.execute(_HELD_CALL, {"call": call.id}).first()
+                if held != ("running", self._steps.attempt):
                     raise LostLease(f"Call {call.id} is no longer ours.")
+                unit.ledger.add(call)
                 outcome = self._attempt_call(unit, request, call)
                 reach("tool returned")
                 if not unit.stands:
                     raise UnitLost
-                call.answer(outcome.content, outcome.kind if outcome.error else None)
-                unit.ledger.flush()
+                # The object is not flushed with the tool's edits, and has nothing that a rollback would leave in it.
+                update(unit, call, **call.answered(outcome.content, outcome.kind if outcome.error else None))
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
                 run.is_doing()
-                if not self._effects.wanted:
-                    set_committed_value(call, "effects", [])
+                if self._effects.wanted:
+                    unit.ledger.expire(call, ["effects"])
+                else:
+                    know(call, effects=[])
                 self._notices.tell(unit, "call_changed", run, call)
         except LostLease:
             raise
         except (UnitLost, Interrupted):
             if outcome is None or not outcome.error:
                 raise
-            return self._fail_call(request, call_id, outcome)
+            return self._fail_call(request, call.id, outcome)
         except REFUSED as refusal:
             # Only at the commit: a deferred constraint.
             given = outcome.arguments if outcome is not None else None
-            return self._fail_call(request, call_id, failure(request.tool_name, refusal, given))
+            return self._fail_call(request, call.id, failure(request.tool_name, refusal, given))
         reach("tool committed")
         if outcome.error or not self._effects.wanted:
             return outcome
-        told = self._effects.carry_out(call_id)
-        return replace(outcome, content=told.get(call_id, outcome.content))
+        told = self._effects.carry_out(call.id)
+        return replace(outcome, content=told.get(call.id, outcome.content))
 
-    def _begin_call(self, request: ToolCallRequest) -> str:
+    def _begin_call(self, request: ToolCallRequest) -> ToolCall:
         with self._steps.step() as (unit, run):
             call = unit.ledger.scalars(
                 sa.select(ToolCall)
@@ -203,11 +207,10 @@ class Journal(Recorder):
             ).first()
             if call is None:
                 raise LostLease(f"Call {request.id!r} of run {run.id} has been answered elsewhere.")
-            call.begin(self._steps.attempt)
-            unit.ledger.flush()
+            update(unit, call, **call.begun(self._steps.attempt))
             run.is_doing(call)
             self._notices.tell(unit, "call_changed", run, call)
-        return call.id
+        return call
 
     def _attempt_call(self, unit: Unit, request: ToolCallRequest, call: ToolCall) -> ToolOutcome:
         context = ToolContext(
@@ -270,3 +273,7 @@ class Journal(Recorder):
     def close(self) -> None:
         """Write down what Redis answered to the last broadcasts."""
         self._notices.flush(self._engine)
+
+
+_CALLS = cast(sa.Table, ToolCall.__table__)
+_HELD_CALL = sa.select(_CALLS.c.status, _CALLS.c.attempt).where(_CALLS.c.id == sa.bindparam("call")).with_for_update()
