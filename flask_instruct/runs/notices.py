@@ -61,18 +61,19 @@ class RunObserver(Protocol):
 
     def run_changed(self, run: Run) -> None: ...
 
-    def message_started(self, run: Run, message: Message) -> None: ...
+    def message_started(self, run: Run, message: Message) -> None:
+        """A message of the model has begun, or is there as a whole, with its calls."""
 
     def text_streamed(self, run: Run, message: Message, offset: int, text: str) -> None:
         """Streamed text was committed; ``offset`` counts UTF-16 code units, as browsers do."""
 
     def message_finished(self, run: Run, message: Message) -> None:
-        """A message that had been started is complete; one that is complete as it starts is only started."""
+        """A message that had begun is complete; its calls are told one by one."""
 
     def message_discarded(self, run: Run, message: Message) -> None: ...
 
     def call_asked(self, run: Run, call: ToolCall) -> None:
-        """A call stands in a turn that was just written; it may be about to run."""
+        """A call stands in a turn that was just completed; it may be about to run."""
 
     def call_changed(self, run: Run, call: ToolCall) -> None: ...
 

@@ -38,6 +38,7 @@ from .models import ToolCall
 from .notices import Notices
 from .points import reach
 from .rows import insert
+from .rows import know
 from .rows import update
 from .steps import Steps
 from .unit import Unit
@@ -144,12 +145,17 @@ class Rounds:
         self._buffer = ""
         self._heard_text = False
         with self._steps.step() as (unit, run):
-            self._message = message = self._finish_message(unit, run, finish)
+            message, is_new = self._finish_message(unit, finish)
             calls = self._add_calls(unit, message, finish)
             self._close_model_call(unit, None)
             run.is_doing(next((call for call in calls if call.status == "running"), None))
-            for call in calls:
-                self._notices.tell(unit, "call_asked", run, call)
+            if is_new:
+                know(message, calls=calls)
+                self._notices.tell(unit, "message_started", run, message)
+            else:
+                self._notices.tell(unit, "message_finished", run, message)
+                for call in calls:
+                    self._notices.tell(unit, "call_asked", run, call)
         self._model_call_id = self._message = None
         reach("turn written")
 
@@ -224,7 +230,9 @@ class Rounds:
         self._steps.watch.checkpoint()
         if self._message is None:
             with self._steps.step() as (unit, run):
-                self._run, self._message = run, self._open_message(unit, run, state="streaming", text=piece)
+                self._run, self._message = run, self._open_message(unit, state="streaming", text=piece)
+                run.is_doing(writing=True)
+                self._notices.tell(unit, "message_started", run, self._message)
             reach("text stored")
         else:
             self._add_text(self._message, piece)
@@ -241,16 +249,23 @@ class Rounds:
         reach("text stored")
         self._notices.tell_now("text_streamed", self._run, message, self._shown, piece)
 
-    def _open_message(self, unit: Unit, run: Run, **values: Any) -> Message:
+    def _open_message(self, unit: Unit, **values: Any) -> Message:
         """Write the row of the turn that is being received at its first sign of life, which may be all of it."""
         seq = self._steps.next_seq(unit, Message)
-        message = Message(id=uuid7(), run_id=run.id, seq=seq, role="assistant", created_at=now(), calls=[], **values)
+        message = Message(
+            id=uuid7(),
+            run_id=self._steps.run_id,
+            seq=seq,
+            role="assistant",
+            created_at=now(),
+            calls=[],
+            **values,
+        )
         insert(unit, message)
-        run.is_doing(writing=message.state == "streaming")
-        self._notices.tell(unit, "message_started", run, message)
         return message
 
-    def _finish_message(self, unit: Unit, run: Run, finish: Finish) -> Message:
+    def _finish_message(self, unit: Unit, finish: Finish) -> tuple[Message, bool]:
+        """Write the whole turn; also tells whether nothing of it was there before."""
         values = {
             "state": "complete" if finish.reason in KEPT else "cut",
             "text": finish.message.text,
@@ -258,14 +273,14 @@ class Rounds:
             "finish_reason": finish.reason,
             "finish_raw": finish.raw,
         }
-        message = self._message
-        if message is None:
-            return self._open_message(unit, run, **values)
+        opened = self._message
+        if opened is None:
+            self._message = self._open_message(unit, **values)
+            return self._message, True
         # As it was committed: nobody else writes to it under our lease, so it is not read again.
-        unit.ledger.add(message)
-        update(unit, message, **values)
-        self._notices.tell(unit, "message_finished", run, message)
-        return message
+        unit.ledger.add(opened)
+        update(unit, opened, **values)
+        return opened, False
 
     def _discard_message(self, unit: Unit, run: Run) -> None:
         message, self._message = self._message, None
