@@ -24,8 +24,7 @@ from .keys import INBOX
 from .keys import panel_key
 from .keys import panel_stream
 from .page import fallen_runs
-from .page import latest_runs
-from .page import spokesman
+from .page import spokesman_id
 from .rendering import render
 from .threads import chat_of
 from .threads import thread_key
@@ -36,7 +35,6 @@ class PanelObserver:
     """Hears of every change of a run and broadcasts it to the panels of the run's handler."""
 
     def run_created(self, run: Run) -> None:
-        _reread(run)
         key = panel_key(run.handler)
         _send(run, "append", f"instruct_runs_{key}", "run.html")
         chat_id = chat_of(run)
@@ -85,7 +83,8 @@ class PanelObserver:
 
     def _announce(self, run: Run) -> None:
         session = object_session(run)
-        speaking = spokesman(latest_runs(session, run.handler)) if session is not None else run
+        first = run.id if session is None else spokesman_id(session, run.handler)
+        speaking = run if session is None or first in (None, run.id) else session.get_one(Run, first)
         # Morphed, so that words that are the same are no news to a screen reader.
         broadcast(
             panel_stream(run.handler),
@@ -105,7 +104,7 @@ class PanelObserver:
         session = object_session(run)
         fallen = fallen_runs(session, run.handler) if session is not None else ()
         for old in fallen:
-            _send(run, "remove", f"instruct_run_{old.id}")
+            _send(run, "remove", f"instruct_run_{old}")
         if fallen:
             _send(run, "update", f"instruct_earlier_{key}", "earlier.html", earlier=True)
 

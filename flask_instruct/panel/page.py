@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from typing import Any
 
 import sqlalchemy as sa
 from flask import current_app
@@ -109,13 +110,13 @@ def shown_panel(
 
 def latest_runs(session: AnySession, gid: str) -> Sequence[Run]:
     """Return the runs that a panel shows, oldest first, with one more when there are more."""
-    newest_first = session.scalars(_newest_first(gid).limit(SHOWN_RUNS + 1)).all()
+    newest_first = session.scalars(_NEWEST, {"gid": gid}).all()
     return newest_first[::-1]
 
 
-def fallen_runs(session: AnySession, gid: str) -> Sequence[Run]:
-    """Return the runs that a panel has just stopped showing, for one new run or a few at once."""
-    return session.scalars(_newest_first(gid).offset(SHOWN_RUNS).limit(5)).all()
+def fallen_runs(session: AnySession, gid: str) -> Sequence[str]:
+    """Return the ids of the runs that a panel has just stopped showing, for one new run or a few at once."""
+    return session.scalars(_FALLEN, {"gid": gid}).all()
 
 
 def load_answers(session: AnySession, runs: Sequence[Run]) -> None:
@@ -130,16 +131,37 @@ def load_answers(session: AnySession, runs: Sequence[Run]) -> None:
         session.scalars(query.options(*wanted)).all()
 
 
-def _newest_first(gid: str) -> sa.Select[Run]:
-    return sa.select(Run).where(Run.handler == gid).order_by(Run.created_at.desc(), Run.id.desc())
-
-
 def spokesman(runs: Sequence[Run]) -> Run | None:
     """Return the run that the announcement speaks of: the newest at work, else the one that ended last."""
     active = [run for run in runs if run.status in ACTIVE]
     if active:
         return active[-1]
-    return max(runs, key=lambda run: run.ended_at or run.created_at, default=None)
+    return max(reversed(runs), key=lambda run: run.ended_at or run.created_at, default=None)
+
+
+def spokesman_id(session: AnySession, gid: str) -> str | None:
+    """Return the id of the :func:`spokesman` of the runs that a panel shows, without reading them all."""
+    found: str | None = session.scalar(_SPOKESMAN, {"gid": gid})
+    return found
+
+
+def _newest_first(*wanted: Any) -> sa.Select[Any]:
+    of_panel = sa.select(*wanted).where(Run.handler == sa.bindparam("gid"))
+    return of_panel.order_by(Run.created_at.desc(), Run.id.desc())
+
+
+def _speaks_first() -> sa.Select[Any]:
+    shown = _newest_first(Run.id, Run.status, Run.created_at, Run.ended_at).limit(SHOWN_RUNS + 1).subquery()
+    active = shown.c.status.in_(ACTIVE)
+    since = sa.case((active, shown.c.created_at), else_=sa.func.coalesce(shown.c.ended_at, shown.c.created_at))
+    order = (sa.case((active, 0), else_=1), since.desc(), shown.c.created_at.desc(), shown.c.id.desc())
+    return sa.select(shown.c.id).order_by(*order).limit(1)
+
+
+# Made once: building them takes as long as asking them.
+_NEWEST = _newest_first(Run).limit(SHOWN_RUNS + 1)
+_FALLEN = _newest_first(Run.id).offset(SHOWN_RUNS).limit(5)
+_SPOKESMAN = _speaks_first()
 
 
 def worker_for(record: object, name: str | None) -> AiResponseHandler:

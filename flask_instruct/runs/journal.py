@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+from typing import cast
 
 import sqlalchemy as sa
-from sqlalchemy.orm.attributes import set_committed_value
 
 from ..events import Event
 from ..events import Finish
@@ -53,6 +53,8 @@ from .points import reach
 from .queue import ring
 from .quotas import Quotas
 from .rounds import Rounds
+from .rows import know
+from .rows import update
 from .steps import REFUSED
 from .steps import LostLease
 from .steps import Steps
@@ -76,12 +78,12 @@ class UnitLost(Exception):
 class Journal(Recorder):
     """One worker's hold on one run."""
 
-    def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch) -> None:
+    def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch, notices: Notices | None = None) -> None:
         self._state = state
         self._watch = watch
         self._engine = engine
         self._actor = run.actor
-        self._notices = Notices(state)
+        self._notices = notices or Notices(state)
         self._app_code = AppCode(state, self._notices, run.handler)
         self._steps = Steps(state, engine, run, self._notices, watch)
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
@@ -162,7 +164,7 @@ class Journal(Recorder):
         """
         self._watch.checkpoint()
         begun = self._rounds.take_begun(request)
-        call_id, decided = (begun, None) if begun is not None else self._begin_call(request)
+        call, decided = (begun, None) if begun is not None else self._begin_call(request)
         if decided is not None and decided.pending:
             return WAITS
         reach("tool begun")
@@ -173,42 +175,43 @@ class Journal(Recorder):
                 bound_tool(
                     unit.connection, self._limits.get(request.tool_name, max(self._limits.values(), default=0.0))
                 )
-                call = unit.ledger.get(ToolCall, call_id, with_for_update=True)
-                assert call is not None
-                if call.status != "running" or call.attempt != self._steps.attempt:
+                held = unit.connection.execute(_HELD_CALL, {"call": call.id}).first()
+                if held != ("running", self._steps.attempt):
                     raise LostLease(f"Call {call.id} is no longer ours.")
+                unit.ledger.add(call)
                 outcome = self._attempt_call(unit, request, call, decided)
                 reach("tool returned")
                 if not unit.stands:
                     raise UnitLost
                 self._write_outcome(unit, call, outcome, decided)
-                unit.ledger.flush()
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
                 run.is_doing()
-                if not self._effects.wanted:
-                    set_committed_value(call, "effects", [])
+                if self._effects.wanted:
+                    unit.ledger.expire(call, ["effects"])
+                else:
+                    know(call, effects=[])
                 self._notices.tell(unit, "call_changed", run, call)
         except LostLease:
             raise
         except (UnitLost, Interrupted):
             if outcome is None or not outcome.error:
                 raise
-            return self._fail_call(request, call_id, outcome, decided)
+            return self._fail_call(request, call.id, outcome, decided)
         except REFUSED as refusal:
             # Only at the commit: a deferred constraint.
             given = outcome.arguments if outcome is not None else None
-            return self._fail_call(request, call_id, failure(request.tool_name, refusal, given), decided)
+            return self._fail_call(request, call.id, failure(request.tool_name, refusal, given), decided)
         reach("tool committed")
         if outcome.asks is not None:
-            self._asked.append(call_id)
+            self._asked.append(call.id)
             return WAITS
         if outcome.error or not self._effects.wanted:
             return outcome
-        told = self._effects.carry_out(call_id)
-        return replace(outcome, content=told.get(call_id, outcome.content))
+        told = self._effects.carry_out(call.id)
+        return replace(outcome, content=told.get(call.id, outcome.content))
 
-    def _begin_call(self, request: ToolCallRequest) -> tuple[str, Verdict | None]:
+    def _begin_call(self, request: ToolCallRequest) -> tuple[ToolCall, Verdict | None]:
         """Write down that a call is carried out now, unless a person has not decided about it."""
         with self._steps.step() as (unit, run):
             call = unit.ledger.scalars(
@@ -227,12 +230,11 @@ class Journal(Recorder):
             decided = self._verdict(unit, call, request)
             if decided is not None and decided.pending:
                 self._asked.append(call.id)
-                return call.id, decided
-            call.begin(self._steps.attempt)
-            unit.ledger.flush()
+                return call, decided
+            update(unit, call, **call.begun(self._steps.attempt))
             run.is_doing(call)
             self._notices.tell(unit, "call_changed", run, call)
-        return call.id, decided
+        return call, decided
 
     def _verdict(self, unit: Unit, call: ToolCall, request: ToolCallRequest) -> Verdict | None:
         """Return what a person has decided about a call, or None where nobody was asked."""
@@ -285,8 +287,9 @@ class Journal(Recorder):
         if outcome.asks is not None:
             ask(unit.ledger, call, outcome.asks, self._state.config)
             return
-        call.approver = decided.by if decided is not None else None
-        call.answer(outcome.content, outcome.kind if outcome.error else None)
+        approver = {} if decided is None else {"approver": decided.by}
+        # The object is not flushed with the tool's edits, and has nothing that a rollback would leave in it.
+        update(unit, call, **call.answered(outcome.content, outcome.kind if outcome.error else None), **approver)
 
     def _fail_call(
         self, request: ToolCallRequest, call_id: str, outcome: ToolOutcome, decided: Verdict | None = None
@@ -297,7 +300,6 @@ class Journal(Recorder):
             assert call is not None
             self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
             self._write_outcome(unit, call, outcome, decided)
-            unit.ledger.flush()
             self._notices.tell(unit, "call_changed", run, call)
         return outcome
 
@@ -345,3 +347,7 @@ class Journal(Recorder):
     def close(self) -> None:
         """Write down what Redis answered to the last broadcasts."""
         self._notices.flush(self._engine)
+
+
+_CALLS = cast(sa.Table, ToolCall.__table__)
+_HELD_CALL = sa.select(_CALLS.c.status, _CALLS.c.attempt).where(_CALLS.c.id == sa.bindparam("call")).with_for_update()

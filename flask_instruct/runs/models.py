@@ -154,6 +154,10 @@ class Run(Ledger):
         """
         self._doing = call, writing
 
+    def is_doing_something(self) -> None:
+        """Say that it is not known what the run is at: the database is asked."""
+        self._doing = None
+
     @property
     def running_call(self) -> ToolCall | None:
         """The call that is being carried out."""
@@ -265,7 +269,12 @@ class ToolCall(Ledger):
 
     def begin(self, attempt: int) -> None:
         """Write down that an attempt at the run carries it out now."""
-        self.status, self.attempt, self.started_at = "running", attempt, now()
+        for name, value in self.begun(attempt).items():
+            setattr(self, name, value)
+
+    def begun(self, attempt: int) -> dict[str, Any]:
+        """Return the columns of a call that an attempt at the run carries out from now on."""
+        return {"status": "running", "attempt": attempt, "started_at": now()}
 
     def ask(self) -> None:
         """Write down that it waits for a person's decision."""
@@ -273,8 +282,13 @@ class ToolCall(Ledger):
 
     def answer(self, content: str, error_kind: str | None = None) -> None:
         """Write down the call's one result; with a kind of error it has failed."""
-        self.status = "failed" if error_kind else "done"
-        self.result, self.error_kind, self.ended_at = content, error_kind, now()
+        for name, value in self.answered(content, error_kind).items():
+            setattr(self, name, value)
+
+    def answered(self, content: str, error_kind: str | None = None) -> dict[str, Any]:
+        """Return the columns of a call that has its result."""
+        status = "failed" if error_kind else "done"
+        return {"status": status, "result": content, "error_kind": error_kind, "ended_at": now()}
 
     def to_result(self) -> ToolResult | None:
         """The answer as told to the model, or None while there is none."""

@@ -192,7 +192,7 @@ class PlayedJournal(Journal):
                 raise end
             return super().execute(request)
         outcome = ToolOutcome(call["result"] or "", "interrupted")
-        return self._fail_call(request, self._begin_call(request)[0], outcome)
+        return self._fail_call(request, self._begin_call(request)[0].id, outcome)
 
     def allowance(self) -> Allowance:
         return self._limit_met_then

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
 
 from ..errors import ConversationBusy
 from .columns import storable
@@ -90,6 +91,9 @@ def write(session: Session, run: Run) -> Run:
     if run.idempotency_key is None or insert is None:
         session.add(run)
         session.flush()
+        # It is shown at once: what it cannot have yet is not looked for.
+        set_committed_value(run, "messages", [])
+        set_committed_value(run, "calls", [])
         return run
     # Not by a savepoint: on SQLite, as its driver comes, the release of one may commit what the caller will roll back.
     values = {name: value for name, value in vars(run).items() if not name.startswith("_")}

@@ -116,7 +116,7 @@ def _play(stage: State, scratch: sa.Engine, run_id: str) -> None:
     if claimed is None:
         raise LookupError("The rehearsed run could not be claimed.")
     run = claimed.run
-    journal = Journal(stage, scratch, run, Watch(stage, scratch, scratch, run))
+    journal = Journal(stage, scratch, run, Watch(stage, scratch, scratch, run), claimed.notices)
     transcript(run)
     journal.round_started(RoundStarted(1, "rehearsal", "rehearsal"))
     journal.streamed(TextDelta("…"))
