@@ -17,7 +17,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.sql.schema import CallableColumnDefault
 from sqlalchemy.sql.schema import ScalarElementColumnDefault
 
-from .models import Ledger
+from .ledger import Ledger
 from .unit import Unit
 
 
