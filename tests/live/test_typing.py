@@ -10,10 +10,10 @@ from playwright.sync_api import Locator
 from playwright.sync_api import Page
 
 from flask_instruct.live.turbo_stream import turbo_stream
+from flask_instruct.testing import LivePage
 from tests.support import wait_for
 
 from .site import Board
-from .watching import is_live
 from .watching import open_live
 from .watching import render
 
@@ -267,4 +267,4 @@ def test_a_refresh_of_the_whole_page_keeps_what_is_being_written(
     assert page.input_value("#name") == "Grace"
     assert page.evaluate("document.activeElement.id") == "note"
     assert notices(page).count() == 1
-    is_live(page)
+    LivePage(page).wait_connected()
