@@ -76,7 +76,8 @@ class Board:
         return board
 
     def add(self, item: str) -> None:
-        self.write(items=[*self.read()["items"], item])
+        """Add an item, or tell of it again where Redis went away in between."""
+        self.write(items=[*(each for each in self.read()["items"] if each != item), item])
         self.tell("append", target="items", html=element("li", f"item_{item}", item))
 
     def rename(self, title: str) -> None:

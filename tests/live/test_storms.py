@@ -87,8 +87,8 @@ def test_g7_twenty_viewers_of_500_broadcasts_end_with_the_page_as_it_is(
                     retried(partial(board.rename, f"Title {number}"))
                 elif kind in (2, 3):
                     retried(partial(board.say, f"{number} "))
-                else:
-                    board.tell("remove", target=f"nobody_{number}") if chance.random() < 0.5 else None
+                elif chance.random() < 0.5:
+                    retried(partial(board.tell, "remove", target=f"nobody_{number}"))
                 time.sleep(0.02)
         except BaseException as error:
             failed.append(error)
