@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from flask import Flask
@@ -143,6 +145,32 @@ def test_a_refused_form_keeps_its_words_while_the_page_follows(studio: Studio, p
     expect(theo.locator(".criterion h3").nth(1)).to_contain_text("Idea of the proof")
     expect(theo.get_by_label("Name")).to_have_value("Idea of the proof")
     expect(theo.locator("#criterion_form")).to_contain_text("There is a criterion called")
+
+
+def test_people_see_who_else_is_here(studio: Studio, pages: Callable[..., Page]) -> None:
+    mina = studio.enter(pages(), LEAD, ESSAY)
+    expect(mina.locator(".here")).to_be_hidden()
+    theo = studio.enter(pages(), AUTHOR, ESSAY)
+    for page in (mina, theo):
+        expect(page.locator(".here li")).to_have_text([re.compile(LEAD), re.compile(AUTHOR)])
+        equals_a_fresh_one(page)
+    theo.goto(studio.address)
+    expect(mina.locator(".here")).to_be_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_t23_axe_finds_nothing_to_say_of_a_page_that_two_people_have_open(
+    studio: Studio, pages: Callable[..., Page], scheme: str
+) -> None:
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe is not installed: pip install axe-playwright-python")
+    page = studio.enter(pages(color_scheme=scheme, reduced_motion="reduce"), LEAD, LAB_REPORT)
+    studio.enter(pages(), AUTHOR, LAB_REPORT)
+    expect(page.locator(".here li")).to_have_count(2)
+    page.evaluate(Path(found.origin).with_name("axe.min.js").read_text())
+    violations = page.evaluate("axe.run().then(found => found.violations)")
+    assert [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in violations] == []
 
 
 def test_moving_a_criterion_keeps_the_focus(studio: Studio, pages: Callable[..., Page]) -> None:
