@@ -233,6 +233,13 @@ def test_what_a_person_has_opened_stays_open(page: Page) -> None:
     assert page.inner_text("#box p") == "two"
 
 
+def test_an_element_elsewhere_of_the_same_id_is_not_taken_for_the_lists_own(page: Page) -> None:
+    body = '<p id="a">elsewhere</p>' + LIST
+    render(page, turbo_stream("append", target="items", html=markup('<li id="a">new</li>')), body=body)
+    assert page.locator("#items [id=a]").all_inner_texts() == ["new"]
+    assert page.locator("p[id=a]").inner_text() == "elsewhere"
+
+
 @pytest.mark.parametrize("method", [None, "morph"])
 @pytest.mark.parametrize("action", ["replace", "update"])
 def test_a_dialog_stays_open_in_what_arrives(page: Page, action: str, method: str | None) -> None:
