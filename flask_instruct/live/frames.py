@@ -9,6 +9,8 @@ Page: ``{"type": "subscribe", "streams": [{token, since}]}``, ``{"type": "unsubs
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import struct
 from collections.abc import Iterable
@@ -26,6 +28,8 @@ TEXT = 0x1
 CLOSE = 0x8
 PING = 0x9
 PONG = 0xA
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Malformed(ValueError):
@@ -148,6 +152,17 @@ def websocket_frame(opcode: int, payload: bytes) -> bytes:
     else:
         head = struct.pack("!BBQ", 0x80 | opcode, 127, size)
     return head + payload
+
+
+def accepted(key: str) -> bytes:
+    """Build the answer that opens a WebSocket (RFC 6455, 4.2.2), without extension or subprotocol.
+
+    :param key: the request's ``Sec-WebSocket-Key``.
+    """
+    digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
+    lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"]
+    lines += [f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}", "", ""]
+    return "\r\n".join(lines).encode()
 
 
 def close_frame(code: int, reason: str) -> bytes:
