@@ -34,6 +34,8 @@ from ..tools import run_tool
 from ..tools import settle
 from .app_code import AppCode
 from .bounds import bound_tool
+from .capture import Capture
+from .change import keep
 from .claim import close_open_calls
 from .columns import now
 from .effects import Effects
@@ -161,12 +163,15 @@ class Journal(Recorder):
                 assert call is not None
                 if call.status != "running" or call.attempt != self._steps.attempt:
                     raise LostLease(f"Call {call.id} is no longer ours.")
-                outcome = self._attempt_call(unit, request, call)
+                capture = Capture(self._state, unit.connection)
+                outcome = self._attempt_call(unit, request, call, capture)
                 reach("tool returned")
                 if not unit.stands:
                     raise UnitLost
                 call.answer(outcome.content, outcome.kind if outcome.error else None)
+                call.undo_problem = capture.problem
                 unit.ledger.flush()
+                keep(unit.connection, call.run_id, call.id, capture.changes)
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
                 run.is_doing()
@@ -209,7 +214,7 @@ class Journal(Recorder):
             self._notices.tell(unit, "call_changed", run, call)
         return call.id
 
-    def _attempt_call(self, unit: Unit, request: ToolCallRequest, call: ToolCall) -> ToolOutcome:
+    def _attempt_call(self, unit: Unit, request: ToolCallRequest, call: ToolCall, capture: Capture) -> ToolOutcome:
         context = ToolContext(
             id=call.id,
             run_id=self._steps.run_id,
@@ -231,7 +236,7 @@ class Journal(Recorder):
                 result_chars=config.result_chars,
             )
 
-        outcome = self._app_code.run_tool(unit, call.name, work)
+        outcome = self._app_code.run_tool(unit, call.name, work, capture)
         if outcome.error and unit.stands:
             self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
         return outcome
