@@ -100,6 +100,8 @@ class Config:
     """Largest argument text of a tool call, in bytes; longer ones are refused."""
     result_chars: int = 65536
     """Longest tool result told to a model, in characters; longer ones are cut with a note."""
+    redact: tuple[str, ...] = ()
+    """Columns, as ``table.column`` with ``*`` for anything, whose values are not kept in the record of changes."""
     stream_maxlen: int = 1000
     """Broadcasts kept for replay in each stream."""
     stream_ttl: float = 86400.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 
+import sqlalchemy as sa
 from flask import Flask
 from flask import has_request_context
 from flask_sqlalchemy import SQLAlchemy
@@ -23,6 +24,7 @@ from .live.model_broadcasts import ModelBroadcast
 from .runs import models
 from .runs.approval import Approval
 from .runs.grace import Hold
+from .runs.layouts import Layouts
 from .runs.notices import RunObserver
 
 Authorize = Callable[[Any, AiResponseHandler], bool]
@@ -64,6 +66,7 @@ class State:
         self.hold: Hold | None = None
         """In a worker: what it shares with its work-horses."""
         self._redis: tuple[int, Redis] | None = None
+        self._layouts: dict[str, Layouts] = {}
 
     def redis_url(self) -> str:
         """Return the address of Redis: the setting, or in development the embedded server's.
@@ -92,6 +95,12 @@ class State:
 
         user = getattr(g, "_login_user", None) or login._load_user() or getattr(g, "_login_user", None)
         return user if getattr(user, "is_authenticated", False) else None
+
+    def layouts(self, dialect: sa.Dialect) -> Layouts:
+        """Return how the app's rows are written down, on a kind of database."""
+        if dialect.name not in self._layouts:
+            self._layouts[dialect.name] = Layouts(self.db, dialect, self.config.redact)
+        return self._layouts[dialect.name]
 
     def run(self, run_id: str) -> models.Run | None:
         """Return a run by its id, in the current session."""

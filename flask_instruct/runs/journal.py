@@ -28,19 +28,14 @@ from ..limits import Reached
 from ..orchestrator import Ending
 from ..orchestrator import Recorder
 from ..orchestrator import tell_ending
-from ..tools import ToolContext
 from ..tools import ToolOutcome
 from ..tools import failure
-from ..tools import run_tool
-from ..tools import settle
 from .app_code import AppCode
 from .asking import Verdict
-from .asking import approval_of
-from .asking import ask
 from .asking import has_decision
-from .asking import refused
-from .asking import verdict
 from .bounds import bound_tool
+from .calling import Attempt
+from .calling import Calls
 from .claim import close_open_calls
 from .columns import now
 from .effects import Effects
@@ -59,7 +54,6 @@ from .steps import REFUSED
 from .steps import LostLease
 from .steps import Steps
 from .turns import ring_for_next
-from .unit import Unit
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -82,12 +76,12 @@ class Journal(Recorder):
         self._state = state
         self._watch = watch
         self._engine = engine
-        self._actor = run.actor
         self._notices = notices or Notices(state)
         self._app_code = AppCode(state, self._notices, run.handler)
         self._steps = Steps(state, engine, run, self._notices, watch)
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
         self._effects = Effects(state, self._steps, self._notices)
+        self._calls = Calls(state, self._steps, self._app_code, self._effects, run.actor)
         self._limits: dict[str, float] = {}
         self._asked: list[str] = []
         self._quotas = Quotas(state, state.db.engine, run, self._note_limit)
@@ -179,11 +173,12 @@ class Journal(Recorder):
                 if held != ("running", self._steps.attempt):
                     raise LostLease(f"Call {call.id} is no longer ours.")
                 unit.ledger.add(call)
-                outcome = self._attempt_call(unit, request, call, decided)
+                attempt = self._calls.carry_out(unit, request, call, decided)
+                outcome = attempt.outcome
                 reach("tool returned")
                 if not unit.stands:
                     raise UnitLost
-                self._write_outcome(unit, call, outcome, decided)
+                self._calls.write(unit, call, attempt)
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
                 run.is_doing()
@@ -197,11 +192,11 @@ class Journal(Recorder):
         except (UnitLost, Interrupted):
             if outcome is None or not outcome.error:
                 raise
-            return self._fail_call(request, call.id, outcome, decided)
+            return self._fail_call(request, call.id, Attempt(outcome, decided))
         except REFUSED as refusal:
             # Only at the commit: a deferred constraint.
             given = outcome.arguments if outcome is not None else None
-            return self._fail_call(request, call.id, failure(request.tool_name, refusal, given), decided)
+            return self._fail_call(request, call.id, Attempt(failure(request.tool_name, refusal, given), decided))
         reach("tool committed")
         if outcome.asks is not None:
             self._asked.append(call.id)
@@ -227,7 +222,7 @@ class Journal(Recorder):
             ).first()
             if call is None:
                 raise LostLease(f"Call {request.id!r} of run {run.id} has been answered elsewhere.")
-            decided = self._verdict(unit, call, request)
+            decided = self._calls.verdict(unit, call, request)
             if decided is not None and decided.pending:
                 self._asked.append(call.id)
                 return call, decided
@@ -236,72 +231,15 @@ class Journal(Recorder):
             self._notices.tell(unit, "call_changed", run, call)
         return call, decided
 
-    def _verdict(self, unit: Unit, call: ToolCall, request: ToolCallRequest) -> Verdict | None:
-        """Return what a person has decided about a call, or None where nobody was asked."""
-        # In a first attempt nobody can have been asked before.
-        approval = approval_of(unit.ledger, call) if self._steps.attempt > 1 else None
-        return None if approval is None else verdict(approval, request.call)
-
-    def _attempt_call(
-        self, unit: Unit, request: ToolCallRequest, call: ToolCall, decided: Verdict | None
-    ) -> ToolOutcome:
-        outcome = self._decided_call(unit, request, call, decided)
-        if outcome.error and outcome.asks is None and unit.stands:
-            self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
-        return outcome
-
-    def _decided_call(
-        self, unit: Unit, request: ToolCallRequest, call: ToolCall, decided: Verdict | None
-    ) -> ToolOutcome:
-        if decided is not None and decided.refusal is not None:
-            return refused(decided)
-        part = request.call if decided is None else decided.part
-        context = ToolContext(
-            id=call.id,
-            run_id=self._steps.run_id,
-            name=call.name,
-            seq=call.seq,
-            idempotency_key=call.idempotency_key,
-            actor=self._actor,
-            attempt=self._steps.attempt,
-            approved=decided is not None,
-            promise=self._effects.keep(unit, call),
-        )
-        config = self._state.config
-
-        def work(handler: AiResponseHandler) -> ToolOutcome:
-            return run_tool(
-                handler,
-                part,
-                context,
-                argument_bytes=config.argument_bytes,
-                result_chars=config.result_chars,
-            )
-
-        outcome = self._app_code.run_tool(unit, call.name, work)
-        if decided is None or not decided.note:
-            return outcome
-        return replace(outcome, content=f"{decided.note}\n{outcome.content}")
-
-    def _write_outcome(self, unit: Unit, call: ToolCall, outcome: ToolOutcome, decided: Verdict | None) -> None:
-        if outcome.asks is not None:
-            ask(unit.ledger, call, outcome.asks, self._state.config)
-            return
-        approver = {} if decided is None else {"approver": decided.by}
-        # The object is not flushed with the tool's edits, and has nothing that a rollback would leave in it.
-        update(unit, call, **call.answered(outcome.content, outcome.kind if outcome.error else None), **approver)
-
-    def _fail_call(
-        self, request: ToolCallRequest, call_id: str, outcome: ToolOutcome, decided: Verdict | None = None
-    ) -> ToolOutcome:
+    def _fail_call(self, request: ToolCallRequest, call_id: str, attempt: Attempt) -> ToolOutcome:
         """Write down the failure of a call whose own transaction is gone, and every edit of the tool with it."""
         with self._steps.step() as (unit, run):
             call = unit.ledger.get(ToolCall, call_id)
             assert call is not None
-            self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
-            self._write_outcome(unit, call, outcome, decided)
+            self._calls.tell_failure(unit, request, attempt.outcome)
+            self._calls.write(unit, call, attempt)
             self._notices.tell(unit, "call_changed", run, call)
-        return outcome
+        return attempt.outcome
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

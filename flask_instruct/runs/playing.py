@@ -36,6 +36,8 @@ from ..messages import Reasoning
 from ..messages import Text
 from ..messages import ToolCall as CallPart
 from ..tools import ToolOutcome
+from .calling import Attempt
+from .calling import Calls
 from .columns import storable
 from .effects import Begun
 from .effects import Effects
@@ -164,6 +166,7 @@ class PlayedJournal(Journal):
     def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch, recording: Recording) -> None:
         super().__init__(state, engine, run, watch)
         self._effects = PlayedEffects(recording, state, self._steps, self._notices)
+        self._calls = Calls(state, self._steps, self._app_code, self._effects, run.actor)
         self._recording = recording
         self._last_turn = recording.messages[-1]["id"] if recording.messages else ""
         self._rounds_done = sum(message.state == "complete" for message in run.messages)
@@ -192,7 +195,7 @@ class PlayedJournal(Journal):
                 raise end
             return super().execute(request)
         outcome = ToolOutcome(call["result"] or "", "interrupted")
-        return self._fail_call(request, self._begin_call(request)[0].id, outcome)
+        return self._fail_call(request, self._begin_call(request)[0].id, Attempt(outcome))
 
     def allowance(self) -> Allowance:
         return self._limit_met_then
