@@ -29,6 +29,7 @@ from .handlers import name_of
 from .health import init_health
 from .limits import Limits
 from .live import init_live
+from .live.bus import Bus
 from .live.changes import watch
 from .live.methods import LiveMethods
 from .live.model_broadcasts import ModelBroadcast
@@ -111,10 +112,15 @@ class Instruct(LiveMethods):
         state = State(app, db, Config.from_app(app.config), self._hooks)
         app.extensions["instruct"] = state
         models.add_tables(db.metadata)
-        state.live = init_live(app, state.config, lambda: state.redis)
+        state.live = init_live(app, state.config, lambda: state.bus_redis)
         init_panel(app, state)
         init_health(app, state)
         logs.install()
+
+    @property
+    def bus(self) -> Bus:
+        """The current app's bus: ``instruct.bus.publish(stream, html)`` sends at once, whatever is committed."""
+        return self._state().live.bus
 
     # -- the app's own rules ---------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from redis import Redis
 from flask_instruct import doctor
 from flask_instruct.adapters.profiles import BUILT_IN
 from flask_instruct.cli import instruct
+from flask_instruct.config import Config
 from flask_instruct.doctor import CHECKS
 from flask_instruct.doctor import Check
 from flask_instruct.doctor import Finding
@@ -256,7 +257,7 @@ def test_persistence_and_eviction_are_looked_at(site: Site, own_redis: Redis) ->
     ],
 )
 def test_an_unencrypted_way_through_the_open_is_named(url: str, level: str) -> None:
-    far: Any = SimpleNamespace(redis_url=lambda: url)
+    far: Any = SimpleNamespace(redis_url=lambda: url, config=Config())
     assert [finding.level for finding in redis_server.encryption(far)] == [level]
 
 

@@ -7,12 +7,13 @@ import re
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from redis.exceptions import RedisError
 from redis.exceptions import ResponseError
 
+from ..addresses import Place
 from ..errors import ConfigurationError
+from ..live.position import Position
 from .finding import Finding
 from .finding import error
 from .finding import ok
@@ -52,7 +53,7 @@ def _readable(state: State) -> Finding:
 
 
 def reachable(state: State) -> Iterator[Finding]:
-    place = _place(state.redis_url())
+    place = Place.read(state.redis_url())
     try:
         begin = time.monotonic()
         state.redis.ping()
@@ -110,25 +111,45 @@ def eviction(state: State) -> Iterator[Finding]:
 
 
 def encryption(state: State) -> Iterator[Finding]:
-    url = state.redis_url()
-    parts = urlsplit(url)
-    if parts.scheme in ("unix", "rediss"):
-        yield ok("The way to it is private." if parts.scheme == "unix" else "The way to it is encrypted.")
-    elif _is_near(parts.hostname or ""):
-        yield ok("It is on this machine or in a private network.")
-    else:
-        yield warning(
-            f"Prompts and fragments travel to {_place(url)} unencrypted.",
-            "Use a rediss:// address, or a private network.",
+    urls = [state.redis_url()] if state.config.live_url is None else [state.redis_url(), state.config.live_url]
+    yield from (_secrecy(Place.read(url)) for url in urls)
+
+
+def _secrecy(place: Place) -> Finding:
+    if not place.hosts:
+        return ok("The way to it is private.")
+    if place.encrypted:
+        return ok(f"The way to {place} is encrypted.")
+    if all(_is_near(host) for host, _ in place.hosts):
+        return ok("It is on this machine or in a private network.")
+    return warning(
+        f"Prompts and fragments travel to {place} unencrypted.", "Use a rediss:// address, or a private network."
+    )
+
+
+def broadcasts(state: State) -> Iterator[Finding]:
+    """Publish to a stream that nobody follows and read it back: shows rights that a user lacks, too."""
+    place = Place.read(state.config.live_url or state.redis_url())
+    bus, stream = state.live.bus, "instruct-doctor"
+    listener = None
+    try:
+        since = bus.now(stream)
+        listener = bus.listen()
+        listener.subscribe(stream)
+        bus.publish(stream, "<!-- the doctor was here -->")
+        replay = bus.replay(stream, Position.parse(since))
+    except (RedisError, ConfigurationError) as failure:
+        yield error(
+            f"Broadcasts cannot be kept at {place}: {failure}.", "See what rights a user needs: docs on deployment."
         )
-
-
-def _place(url: str) -> str:
-    """Name the server without user and password."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return parts.path
-    return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+        return
+    finally:
+        if listener is not None:
+            listener.close()
+    if replay.entries:
+        yield ok(f"Broadcasts go through {place}.")
+    else:
+        yield error(f"A broadcast to {place} was not kept.", "Look for what deletes keys there.")
 
 
 def _is_near(host: str) -> bool:

@@ -311,7 +311,7 @@ class Hub:
                 return
             frame = frames.event(arrived.position, arrived.stream, arrived.html)
             for connection, subscription in channel.members.items():
-                connection.send(*subscription.event(arrived.position, frame, arrived.audience))
+                connection.send(*subscription.event(arrived.position, frame, arrived.audience, arrived.epoch))
 
     def _confirmed(self, stream: str) -> None:
         """Note that Redis follows a stream for us; tell its pages what happened while it did not."""
