@@ -23,8 +23,8 @@ from ..errors import ConfigurationError
 from ..errors import InstructError
 from .addressed import opened
 from .bus_scripts import CLOCK
-from .bus_scripts import PUBLISH
 from .bus_scripts import REPLAY
+from .bus_scripts import Publishing
 from .bus_scripts import reached
 from .listener import Listener
 from .listener import in_braces
@@ -89,6 +89,7 @@ class Bus:
         self._prepared = False
         self._unreachable: dict[str, float] = {}
         self._clock_lock = threading.Lock()
+        self._publishing = Publishing()
         self.roll = Roll(lambda: self._servers, self._key, self._prefix)
 
     @property
@@ -132,7 +133,7 @@ class Bus:
             self.check_size(stream, html)
             arguments += (name or "", html.encode("utf-8", "replace"))
         keys = [self._mark(servers, stream), self._key(stream), self._key(stream, "seen")]
-        positions: list[bytes] = servers.run(stream, PUBLISH, keys, arguments)
+        positions: list[bytes] = servers.run(stream, self._publishing, keys, arguments)
         return [position.decode() or None for position in positions]
 
     def check_size(self, stream: str, html: str) -> None:
