@@ -6,10 +6,9 @@ import os
 import shutil
 import signal
 import socket
-import ssl
 import tempfile
-import threading
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import suppress
@@ -22,6 +21,9 @@ from tests import servers
 from tests import support
 from tests.support import wait_for
 
+from .tls import Certificates
+from .tls import Door
+
 BINARY = "TEST_REDIS_SERVER"
 """Names another server program than the one at hand, to try an older Redis."""
 
@@ -30,11 +32,23 @@ class Node:
     """One server at a port of this machine.
 
     :param options: of its command line.
+    :param certificates: it is also reached with TLS.
+    :param users: lines of its file of users.
     """
 
-    def __init__(self, *options: str, sentinel: str | None = None) -> None:
+    def __init__(
+        self,
+        *options: str,
+        sentinel: str | None = None,
+        certificates: Certificates | None = None,
+        users: Sequence[str] = (),
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="instruct-redis-"))
-        self.port = _free_port()
+        self.inner_port = self.port = _free_port()
+        self._door: Door | None = None
+        if certificates is not None:
+            self._door = Door(self.inner_port, certificates)
+            self.port = self._door.port
         command = [os.environ.get(BINARY) or servers._redis_binary()]
         if sentinel is not None:
             # Sentinel writes down in it what it has found.
@@ -43,7 +57,13 @@ class Node:
             command += [str(file), "--sentinel"]
         else:
             command += ["--save", "", "--appendonly", "no"]
-        self._command = [*command, "--port", str(self.port), "--dir", str(self.folder), *options]
+            command += ["--replica-announce-ip", "127.0.0.1", "--replica-announce-port", str(self.port)]
+            command += ["--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", str(self.port)]
+        if users:
+            file = self.folder / "users.acl"
+            file.write_text("\n".join(["user default on nopass ~* &* +@all", *users, ""]))
+            command += ["--aclfile", str(file)]
+        self._command = [*command, "--port", str(self.inner_port), "--dir", str(self.folder), *options]
         self.process: support.Process | None = None
 
     @property
@@ -52,6 +72,12 @@ class Node:
 
     def client(self) -> Redis:
         return Redis(port=self.port, socket_timeout=5, protocol=2)
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Of the Redis that it is, or is compatible with."""
+        told = str(self.client().info("server")["redis_version"])
+        return tuple(int(part) for part in told.split(".")[:2])
 
     def start(self) -> None:
         self.process = support.Process(self._command, log=self.folder / "log")
@@ -76,6 +102,8 @@ class Node:
             if self.process.running:
                 self.resume()
             self.process.stop()
+        if self._door is not None:
+            self._door.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self) -> bool:
@@ -96,21 +124,21 @@ def running(*nodes: Node) -> Iterator[tuple[Node, ...]]:
 
 
 @contextmanager
-def sentinels() -> Iterator[tuple[Node, Node, str]]:
+def sentinels(certificates: Certificates | None = None) -> Iterator[tuple[Node, Node, str]]:
     """Give a master, its replica, and the address by which three sentinels name the master."""
     with ExitStack() as stack:
-        (master,) = stack.enter_context(running(Node()))
-        (replica,) = stack.enter_context(running(Node("--replicaof", "127.0.0.1", str(master.port))))
+        (master,) = stack.enter_context(running(Node(certificates=certificates)))
+        follow = ("--replicaof", "127.0.0.1", str(master.port))
+        (replica,) = stack.enter_context(running(Node(*follow, certificates=certificates)))
         wait_for(lambda: replica.client().info("replication")["master_link_status"] == "up")
         said = f"sentinel monitor mymaster 127.0.0.1 {master.port} 2\n"
         said += "sentinel down-after-milliseconds mymaster 800\nsentinel failover-timeout mymaster 3000\n"
-        watchers = stack.enter_context(running(*(Node(sentinel=said) for _ in range(3))))
+        watchers = stack.enter_context(running(*(Node(sentinel=said, certificates=certificates) for _ in range(3))))
         for watcher in watchers:
             wait_for(
                 lambda watcher=watcher: _knows(watcher), timeout=20, message="the sentinels do not find each other"
             )
-        hosts = ",".join(watcher.address for watcher in watchers)
-        yield master, replica, f"redis+sentinel://{hosts}/mymaster/0"
+        yield master, replica, _address("sentinel", watchers, "/mymaster/0", certificates)
 
 
 def _knows(watcher: Node) -> bool:
@@ -119,22 +147,29 @@ def _knows(watcher: Node) -> bool:
 
 
 @contextmanager
-def cluster(replicas: int = 0) -> Iterator[tuple[tuple[Node, ...], str]]:
+def cluster(replicas: int = 0, certificates: Certificates | None = None) -> Iterator[tuple[tuple[Node, ...], str]]:
     """Give the nodes of a cluster, three that keep slots and then their replicas, and its address."""
     options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-config-file", "nodes.conf"]
-    nodes = tuple(Node(*options) for _ in range(3 + replicas))
+    nodes = tuple(Node(*options, certificates=certificates) for _ in range(3 + replicas))
     with running(*nodes):
         primaries, bounds = nodes[:3], (0, 5461, 10923, 16384)
         for number, node in enumerate(primaries):
             node.client().execute_command("CLUSTER", "ADDSLOTS", *range(*bounds[number : number + 2]))
             node.client().execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in nodes[1:]:
-            node.client().execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
+            node.client().execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port, nodes[0].inner_port + 10_000)
         wait_for(lambda: all(_agrees(node, len(nodes)) for node in nodes), timeout=30, message="no cluster")
         for node, primary in zip(nodes[3:], primaries, strict=False):
             node.client().execute_command("CLUSTER", "REPLICATE", node_id(primary))
             wait_for(lambda node=node: node.client().info("replication").get("master_link_status") == "up", timeout=30)
-        yield nodes, "redis+cluster://" + ",".join(node.address for node in primaries)
+        yield nodes, _address("cluster", primaries, "", certificates)
+
+
+def _address(kind: str, nodes: tuple[Node, ...], path: str, certificates: Certificates | None) -> str:
+    hosts = ",".join(node.address for node in nodes)
+    if certificates is None:
+        return f"redis+{kind}://{hosts}{path}"
+    return f"rediss+{kind}://{hosts}{path}?ssl_ca_certs={certificates.authority}"
 
 
 def node_id(node: Node) -> str:
@@ -160,47 +195,6 @@ def end_move(slot: int, source: Node, target: Node, others: tuple[Node, ...]) ->
         source.client().execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
     for node in (target, source, *others):
         node.client().execute_command("CLUSTER", "SETSLOT", slot, "NODE", node_id(target))
-
-
-@contextmanager
-def encrypted(port: int, certificate: str, key: str, authority: str | None = None) -> Iterator[int]:
-    """Give the port of a door that speaks TLS and passes on what it hears to a server that does not.
-
-    :param authority: file of the certificate that a client must show one of.
-    """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    if authority is not None:
-        context.load_verify_locations(authority)
-        context.verify_mode = ssl.CERT_REQUIRED
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        threading.Thread(target=_let_in, args=(door, context, port), daemon=True).start()
-        yield int(door.getsockname()[1])
-
-
-def _let_in(door: socket.socket, context: ssl.SSLContext, port: int) -> None:
-    with suppress(OSError):
-        while True:
-            line, _ = door.accept()
-            threading.Thread(target=_pass_on, args=(line, context, port), daemon=True).start()
-
-
-def _pass_on(line: socket.socket, context: ssl.SSLContext, port: int) -> None:
-    with suppress(OSError), context.wrap_socket(line, server_side=True) as outer:
-        inner = socket.create_connection(("127.0.0.1", port))
-        with inner:
-            back = threading.Thread(target=_pump, args=(inner, outer), daemon=True)
-            back.start()
-            _pump(outer, inner)
-            back.join(5)
-
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError, ValueError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_RDWR)
 
 
 def _free_port() -> int:

@@ -19,6 +19,7 @@ from flask_instruct.live import bus as bus_module
 from flask_instruct.live.bus import Bus
 from flask_instruct.live.listener import Arrived
 from flask_instruct.live.listener import Listener
+from flask_instruct.live.listener import SignedOut
 from flask_instruct.live.listener import Subscribed
 from flask_instruct.live.position import Position
 from tests.support import wait_for
@@ -37,8 +38,8 @@ def bus(redis: Redis, key_prefix: str) -> Bus:
     return Bus(lambda: redis, Config(key_prefix=key_prefix))
 
 
-def heard(listener: Listener, count: int) -> list[Subscribed | Arrived]:
-    found: list[Subscribed | Arrived] = []
+def heard(listener: Listener, count: int) -> list[Subscribed | Arrived | SignedOut]:
+    found: list[Subscribed | Arrived | SignedOut] = []
     deadline = time.monotonic() + 10
     while len(found) < count:
         assert time.monotonic() < deadline, found

@@ -1,14 +1,11 @@
-"""The bus on Redis in all its casts: encrypted, with a user of few rights, promoted replicas, and in a cluster."""
+"""The bus on one server: encrypted, with a user of few rights, restarted and promoted, and used without an app."""
 
 from __future__ import annotations
 
-import re
-import threading
 import time
-from collections.abc import Callable
 from collections.abc import Iterator
+from contextlib import contextmanager
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 from redis.exceptions import NoPermissionError
 from redis.exceptions import RedisError
-from werkzeug.serving import make_ssl_devcert
 
 from flask_instruct import publish
 from flask_instruct.addresses import Place
@@ -24,84 +20,30 @@ from flask_instruct.config import Config
 from flask_instruct.connections import connect
 from flask_instruct.connections import connect_bus
 from flask_instruct.errors import ConfigurationError
-from flask_instruct.live.bus import Bus
+from flask_instruct.errors import InstructError
+from flask_instruct.live import bus_scripts
 from flask_instruct.live.listener import Arrived
-from flask_instruct.live.listener import Subscribed
 from flask_instruct.live.position import Position
-from flask_instruct.live.servers import Cluster
-from flask_instruct.live.servers import slot_of
 from tests.support import wait_for
 
+from .buses import MakeBus
+from .buses import documented_user
+from .buses import goes_through
+from .buses import make_bus
 from .redis_cast import Node
-from .redis_cast import begin_move
-from .redis_cast import cluster
-from .redis_cast import encrypted
-from .redis_cast import end_move
 from .redis_cast import running
 from .redis_cast import sentinels
 from .test_bus import heard
 from .test_bus import htmls
-from .test_hub import MakeHub
-from .test_hub import join
-from .test_hub import make_hub
+from .tls import Certificates
+from .tls import Door
 
-__all__ = ["make_hub"]
-
-DEPLOYMENT = Path(__file__).parents[2] / "docs" / "deployment.md"
-STREAMS = [f"s{number}" for number in range(12)]
-
-MakeBus = Callable[[str], Bus]
-
-
-@pytest.fixture
-def make_bus(key_prefix: str) -> Iterator[MakeBus]:
-    clients: list[Redis | Cluster] = []
-
-    def make(url: str) -> Bus:
-        redis = connect_bus(url)
-        clients.append(redis)
-        return Bus(lambda: redis, Config(key_prefix=key_prefix))
-
-    yield make
-    for client in clients:
-        client.close()
+__all__ = ["make_bus"]
 
 
 @pytest.fixture(scope="module")
-def nodes_and_url() -> Iterator[tuple[tuple[Node, ...], str]]:
-    with cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def nodes(nodes_and_url: tuple[tuple[Node, ...], str]) -> tuple[Node, ...]:
-    return nodes_and_url[0]
-
-
-@pytest.fixture
-def cluster_url(nodes_and_url: tuple[tuple[Node, ...], str]) -> str:
-    return nodes_and_url[1]
-
-
-def goes_through(bus: Bus, stream: str = "s") -> None:
-    """Publish, hear and replay."""
-    since = bus.now(stream)
-    listener = bus.listen()
-    listener.subscribe(stream)
-    assert heard(listener, 1) == [Subscribed(stream)]
-    bus.now(stream)
-    began = time.monotonic()
-    bus.publish(stream, "1", broadcast_id="a")
-    bus.publish(stream, "1", broadcast_id="a")
-    bus.publish(stream, "2")
-    assert [notice.html for notice in heard(listener, 2) if isinstance(notice, Arrived)] == ["1", "2"]
-    assert htmls(bus, stream, since) == ["1", "2"]
-    assert htmls(bus, stream, bus.cursor(stream, began)) == ["1", "2"]
-    listener.unsubscribe(stream)
-    listener.wake()
-    for _ in range(3):
-        listener.poll(0.05)
-    listener.close()
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
@@ -162,28 +104,52 @@ def test_a_shell_or_another_service_publishes_without_an_app(
     assert htmls(bus, "s", since) == ["<p>é</p>"]
 
 
-def test_through_tls_with_the_authority_of_its_certificate_and_not_without(make_bus: MakeBus, tmp_path: Path) -> None:
-    certificate, key = make_ssl_devcert(str(tmp_path / "redis"), host="localhost")
-    with running(Node()) as (node,), encrypted(node.port, certificate, key) as port:
-        goes_through(make_bus(f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}"))
+def test_through_tls_with_the_authority_of_its_certificate_and_not_without(
+    make_bus: MakeBus, certificates: Certificates
+) -> None:
+    with running(Node(certificates=certificates)) as (node,):
+        for host in ("localhost", "127.0.0.1"):
+            goes_through(make_bus(f"rediss://{host}:{node.port}/0?ssl_ca_certs={certificates.authority}"), host)
         with pytest.raises(ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
-            make_bus(f"rediss://localhost:{port}/0").now()
+            make_bus(f"rediss://localhost:{node.port}/0").now()
 
 
-def documented_user(name: str, key_prefix: str) -> list[str]:
-    """Return the rights that the docs give a user, for the keys of a test."""
-    line = re.search(rf"^user {name} (.+)$", DEPLOYMENT.read_text(), re.MULTILINE)
-    assert line is not None
-    return line[1].replace("instruct:live", f"{key_prefix}:live").replace("~instruct:", f"~{key_prefix}:").split()
+def test_a_certificate_for_another_name_is_refused(make_bus: MakeBus, certificates: Certificates) -> None:
+    with running(Node()) as (node,), Door(node.port, certificates, host="127.0.0.2") as door:
+        url = f"rediss://127.0.0.2:{door.port}/0?ssl_ca_certs={certificates.authority}"
+        with pytest.raises(ConnectionError, match=r"CERTIFICATE_VERIFY_FAILED.*IP address mismatch"):
+            make_bus(url).now()
 
 
-def test_a_user_with_the_documented_rights_suffices_and_has_no_more(make_bus: MakeBus, key_prefix: str) -> None:
-    with running(Node()) as (node,):
-        with node.client() as administrator:
-            administrator.execute_command("ACL", "SETUSER", "pages", *documented_user("pages", key_prefix))
-        url = f"redis://pages:PASSWORD@{node.address}/1"
+def test_a_server_may_ask_for_a_certificate_of_its_clients(make_bus: MakeBus, certificates: Certificates) -> None:
+    with running(Node()) as (node,), Door(node.port, certificates, strict=True) as door:
+        url = f"rediss://localhost:{door.port}/0?ssl_ca_certs={certificates.authority}"
+        goes_through(make_bus(f"{url}&ssl_certfile={certificates.certificate}&ssl_keyfile={certificates.key}"))
+        with pytest.raises(RedisError):
+            make_bus(url).now()
+
+
+def test_through_sentinel_with_tls(make_bus: MakeBus, certificates: Certificates) -> None:
+    with sentinels(certificates) as (master, _, url):
         bus = make_bus(url)
         goes_through(bus)
+        assert isinstance(bus.redis, Redis)
+        assert bus.redis.info("server")["tcp_port"] == master.inner_port
+        with pytest.raises(RedisError):
+            make_bus(url.partition("?")[0]).now()
+
+
+@contextmanager
+def server_of(user: str) -> Iterator[Node]:
+    """Run a server that has read a line of the docs from its file of users, and has no other user but the default."""
+    with running(Node(users=[user])) as (node,):
+        yield node
+
+
+def test_a_user_with_the_documented_rights_suffices_and_has_no_more(make_bus: MakeBus) -> None:
+    with server_of(documented_user("pages")) as node:
+        url = f"redis://pages:PASSWORD@{node.address}/1"
+        goes_through(make_bus(url, Config().key_prefix))
         with connect(url) as redis:
             for command in (
                 "GET other",
@@ -191,15 +157,17 @@ def test_a_user_with_the_documented_rights_suffices_and_has_no_more(make_bus: Ma
                 "KEYS *",
                 "FLUSHALL",
                 "CONFIG GET *",
-                f"DEL {key_prefix}:live-x",
+                "ZADD instruct:runs 1 x",
+                "HSET instruct:live-x a b",
             ):
                 with pytest.raises(NoPermissionError):
                     redis.execute_command(*command.split())
 
 
-def test_none_of_the_documented_rights_is_needless(key_prefix: str, make_bus: MakeBus) -> None:
-    rights = documented_user("pages", key_prefix)
-    with running(Node()) as (node,), node.client() as administrator:
+def test_none_of_the_documented_rights_is_needless(make_bus: MakeBus) -> None:
+    line = documented_user("pages")
+    with server_of(line) as node, node.client() as administrator:
+        rights = line.split()[2:]
         needless = []
         for right in (right for right in rights if right.startswith("+")):
             administrator.flushall()
@@ -208,7 +176,7 @@ def test_none_of_the_documented_rights_is_needless(key_prefix: str, make_bus: Ma
                 "ACL", "SETUSER", "pages", "reset", *(each for each in rights if each != right)
             )
             with suppress(RedisError):
-                goes_through(make_bus(f"redis://pages:PASSWORD@{node.address}/1"))
+                goes_through(make_bus(f"redis://pages:PASSWORD@{node.address}/1", Config().key_prefix))
                 needless.append(right)
         assert not needless
 
@@ -275,179 +243,63 @@ def test_the_time_of_positions_meets_the_clock_again_and_never_goes_back(
     assert -1_000 < cursors[-1] <= 0
 
 
-# -- a cluster ---------------------------------------------------------------------------------------------------------
+def test_publishing_asks_a_server_once_in_a_second_who_it_is(redis_url: str, make_bus: MakeBus) -> None:
+    bus = make_bus(redis_url)
+    with connect(redis_url) as redis:
+        bus.publish("s", "first")
+        before, began = _asked(redis), time.monotonic()
+        for number in range(100):
+            bus.publish("s", str(number))
+        assert _asked(redis) - before <= 1 + (time.monotonic() - began) / bus_scripts.TRUST
+        # What tells a page where it is asks each time.
+        before = _asked(redis)
+        for _ in range(10):
+            bus.replay("s", None)
+            bus.now()
+        assert _asked(redis) - before >= 20
 
 
-def test_the_streams_of_a_cluster_are_on_all_its_nodes_and_each_goes_through(
-    cluster_url: str, make_bus: MakeBus
-) -> None:
-    bus = make_bus(cluster_url)
-    assert isinstance(bus.redis, Cluster)
-    assert len({bus.redis.owner(stream) for stream in STREAMS}) == 3
-    for stream in STREAMS:
-        goes_through(bus, stream)
+def _asked(redis: Redis) -> int:
+    # This one is counted too, after it has answered.
+    return int(redis.info("commandstats").get("cmdstat_info", {}).get("calls", 0))
 
 
-def test_in_a_cluster_the_order_of_positions_is_that_of_arrival(cluster_url: str, make_bus: MakeBus) -> None:
-    bus = make_bus(cluster_url)
-    listener = bus.listen()
-    listener.subscribe(*STREAMS[:3])
-    assert len(heard(listener, 3)) == 3
-
-    def write() -> None:
-        writer = make_bus(cluster_url)
-        for number in range(150):
-            writer.publish(STREAMS[number % 3], str(number))
-
-    writers = [threading.Thread(target=write) for _ in range(4)]
-    for writer in writers:
-        writer.start()
-    notices = [notice for notice in heard(listener, 600) if isinstance(notice, Arrived)]
-    for writer in writers:
-        writer.join()
-    for stream in STREAMS[:3]:
-        told = [notice.position for notice in notices if notice.stream == stream]
-        assert len(told) == 200
-        assert told == sorted(set(told))
-    listener.close()
-
-
-def test_a_user_of_a_cluster_needs_the_documented_rights(
-    nodes: tuple[Node, ...], cluster_url: str, make_bus: MakeBus, key_prefix: str
-) -> None:
-    besides = re.search(r"In a cluster besides: `([^`]+)`", DEPLOYMENT.read_text())
-    assert besides is not None
-    for node in nodes:
-        rights = [right for right in documented_user("pages", key_prefix) if right != "+select"]
-        old = str(node.client().info("server")["redis_version"]).startswith("6.")
-        rights += besides[1].split()[: 2 if old else None]
-        node.client().execute_command("ACL", "SETUSER", "pages", *rights)
-    goes_through(make_bus(cluster_url.replace("://", "://pages:PASSWORD@")))
-
-
-def test_a_slot_that_moves_takes_its_streams_along_and_their_pages_are_reset(
-    nodes: tuple[Node, ...], cluster_url: str, make_bus: MakeBus, make_hub: MakeHub
-) -> None:
-    hub, bus = make_hub(cluster_url)
-    redis = bus.redis
-    assert isinstance(redis, Cluster)
-    stream, other = "moving", next(each for each in STREAMS if redis.owner(each) != redis.owner("moving"))
-    source = next(node for node in nodes if node.port == redis.owner(stream)[1])
-    target, third = (node for node in nodes if node is not source)
-    page = join(hub)
-    for each in (stream, other):
-        hub.subscribe(page, each, Position.parse(bus.now(each)))
-    bus.publish(stream, "1", broadcast_id="1")
-    wait_for(lambda: page.htmls == ["1"])
-    begin_move(slot_of(stream), source, target)
-    bus.publish(stream, "2", broadcast_id="2")
-    wait_for(lambda: page.htmls == ["1", "2"])
-    end_move(slot_of(stream), source, target, (third,))
-    assert redis.owner(stream) == ("127.0.0.1", source.port)
-    bus.publish(stream, "3", broadcast_id="3")
-    assert redis.owner(stream) == ("127.0.0.1", target.port)
-    wait_for(lambda: [each["stream"] for each in page.messages if each.get("type") == "reset"] == [stream])
-    bus.publish(stream, "4", broadcast_id="4")
-    bus.publish(other, "there")
-    wait_for(lambda: {"4", "there"} <= set(page.htmls))
-    cursor = bus.now(stream)
-    bus.publish(stream, "5")
-    assert htmls(bus, stream, cursor)[-1] == "5"
-
-
-def test_publishing_waits_for_a_stream_that_is_half_way(
-    nodes: tuple[Node, ...], cluster_url: str, make_bus: MakeBus
-) -> None:
-    bus = make_bus(cluster_url)
-    redis = bus.redis
-    assert isinstance(redis, Cluster)
-    source = next(node for node in nodes if node.port == redis.owner("half")[1])
-    target, third = (node for node in nodes if node is not source)
-    cursor = bus.now("half")
-    begin_move(slot_of("half"), source, target)
-    published: list[str | None] = []
-    # The mark is there and the stream is not: neither node has all that the script needs.
-    writer = threading.Thread(target=lambda: published.append(bus.publish("half", "1")))
-    writer.start()
-    writer.join(0.3)
-    assert writer.is_alive()
-    end_move(slot_of("half"), source, target, (third,))
-    writer.join(5)
-    assert published
-    assert published[0] is not None
-    assert not bus.replay("half", Position.parse(cursor)).lossless
-
-
-def test_a_prefix_with_braces_is_refused_in_a_cluster(cluster_url: str) -> None:
-    redis = connect_bus(cluster_url)
-    with pytest.raises(ConfigurationError, match="must have no braces"):
-        Bus(lambda: redis, Config(key_prefix="{x}")).now("s")
-
-
-# -- failovers ---------------------------------------------------------------------------------------------------------
-
-
-def publish_when_possible(bus: Bus, stream: str, html: str) -> str:
-    def tried() -> str | None:
-        with suppress(RedisError):
-            return bus.publish(stream, html, broadcast_id=html)
-        return None
-
-    return wait_for(tried, timeout=40, message="publishing to go on")
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("how", ["kill", "pause"])
-def test_pages_go_on_with_the_master_that_sentinel_names_and_are_reset(make_hub: MakeHub, how: str) -> None:
-    with sentinels() as (master, replica, url):
-        hub, bus = make_hub(url)
-        page = join(hub)
-        since = Position.parse(bus.now())
-        hub.subscribe(page, "s", since)
+def test_a_master_that_was_relieved_and_is_back_marks_a_new_beginning_before_it_publishes(make_bus: MakeBus) -> None:
+    with running(Node()) as (master,), running(Node()) as (other,):
+        bus = make_bus(f"redis://{master.address}/0")
+        listener = bus.listen()
+        listener.subscribe("s")
+        heard(listener, 1)
         bus.publish("s", "1")
-        wait_for(lambda: page.htmls == ["1"])
-        # A master that is cut off does not say so; the connection to it stays.
-        getattr(master, how)()
-        publish_when_possible(bus, "s", "2")
-        assert bus.redis.info("server")["tcp_port"] == replica.port  # type: ignore[union-attr]
-        assert not bus.replay("s", since).lossless
-        wait_for(lambda: "reset" in page.types, timeout=30)
+        master.client().replicaof("127.0.0.1", str(other.port))
+        with pytest.raises(RedisError):
+            bus.publish("s", "2")
+        master.client().replicaof("NO", "ONE")
         bus.publish("s", "3")
-        wait_for(lambda: page.htmls[-1] == "3")
-        cursor = bus.cursor("s", time.monotonic())
-        bus.publish("s", "4")
-        assert htmls(bus, "s", cursor)[-1] == "4"
-        assert bus.replay("s", Position.parse(cursor)).lossless
+        before, after = (notice.epoch for notice in heard(listener, 2) if isinstance(notice, Arrived))
+        assert after > before
+        listener.close()
 
 
-@pytest.mark.chaos
-@pytest.mark.parametrize("how", ["killed", "relieved"])
-def test_a_node_of_a_cluster_is_replaced_and_only_its_pages_are_reset(make_hub: MakeHub, how: str) -> None:
-    with cluster(replicas=3) as (nodes, url):
-        hub, bus = make_hub(url)
-        redis = bus.redis
-        assert isinstance(redis, Cluster)
-        page = join(hub)
-        for stream in STREAMS:
-            hub.subscribe(page, stream, Position.parse(bus.now(stream)))
-            bus.publish(stream, f"before {stream}")
-        wait_for(lambda: len(page.htmls) == len(STREAMS))
-        address = redis.owner(STREAMS[0])
-        lost = {stream for stream in STREAMS if redis.owner(stream) == address}
-        node = next(node for node in nodes if node.port == address[1])
-        stand_in = nodes[3 + nodes.index(node)]
-        if how == "killed":
-            node.kill()
-        else:
-            # The old one stays, and the connections to it do.
-            stand_in.client().execute_command("CLUSTER", "FAILOVER")
-        for stream in STREAMS:
-            publish_when_possible(bus, stream, f"after {stream}")
-        assert redis.owner(STREAMS[0]) == ("127.0.0.1", stand_in.port)
-        wait_for(lambda: {each["stream"] for each in page.messages if each.get("type") == "reset"} >= lost, timeout=30)
-        for stream in STREAMS:
-            publish_when_possible(bus, stream, f"later {stream}")
-        wait_for(lambda: {f"later {stream}" for stream in STREAMS} <= set(page.htmls), timeout=30)
-        assert {each["stream"] for each in page.messages if each.get("type") == "reset"} == lost
-        kept = [html for html in page.htmls if html.partition(" ")[2] not in lost]
-        assert len(kept) == len(set(kept)) == 3 * len(set(STREAMS) - lost)
+def test_who_was_relieved_without_our_noticing_is_found_out_within_a_second(make_bus: MakeBus) -> None:
+    with running(Node()) as (master,), running(Node()) as (other,):
+        bus = make_bus(f"redis://{master.address}/0")
+        first = bus.publish("s", "1")
+        assert first is not None
+        master.client().replicaof("127.0.0.1", str(other.port))
+        master.client().replicaof("NO", "ONE")
+        # At once for pages, and for a publisher as soon as it asks again.
+        publisher = make_bus(f"redis://{master.address}/0")
+        publisher.publish("s", "2")
+        assert not bus.replay("s", Position.parse(first)).lossless
+
+
+def test_a_broadcast_that_is_too_large_is_refused_by_name_and_size_also_without_an_app(
+    redis_url: str, make_bus: MakeBus, key_prefix: str
+) -> None:
+    since = make_bus(redis_url).now()
+    with pytest.raises(
+        InstructError, match=r"broadcast to news has 1048577 bytes.*INSTRUCT_BROADCAST_BYTES is 1048576"
+    ):
+        publish(redis_url, "news", "x" * 1_048_577, key_prefix=key_prefix)
+    assert htmls(make_bus(redis_url), "news", since) == []
