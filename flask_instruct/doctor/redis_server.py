@@ -91,8 +91,7 @@ def persistence(state: State) -> Iterator[Finding]:
         yield ok(f"It keeps its data (snapshots, save {save}).")
     else:
         yield warning(
-            "It keeps nothing over a restart: runs that wait are called again by the next sweep only, and open pages "
-            "cannot catch up.",
+            "It keeps nothing over a restart: runs that wait are called again by the next sweep only.",
             fix,
         )
 

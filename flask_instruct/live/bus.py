@@ -192,6 +192,8 @@ class Bus:
         servers = self._servers
         keys = [self._mark(servers, stream), self._key(stream)]
         now, epoch, first, last, length, added, found = servers.run(stream, REPLAY, keys, [str(since or "")])
+        # A page that is told to fetch itself gets a cursor at once.
+        self._unreachable.pop(servers.scope(stream), None)
         history = History(
             now=now,
             epoch=epoch,

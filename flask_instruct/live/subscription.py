@@ -131,12 +131,15 @@ class Subscription:
             sent += self.event(position, frame, audience, epoch)
         return [*sent, frames.ready(self.stream, self.last)]
 
-    def caught_up(self, replay: Replay) -> list[Frame]:
-        """Take what was missed while the hub had lost Redis; ``replay`` may begin before our last position."""
+    def caught_up(self, replay: Replay, within: int = 0) -> list[Frame]:
+        """Take what was missed while the hub had lost Redis; ``replay`` may begin before our last position.
+
+        :param within: milliseconds in which a page that has to fetch itself chooses its moment.
+        """
         assert self.last is not None
         if not replay.lossless:
             self.last = max(self.last, replay.position)
-            return [frames.reset(self.stream, self.last)]
+            return [frames.reset(self.stream, self.last, within)]
         missed = tuple(entry for entry in replay.entries if entry.position > self.last)
         self.last = max(self.last, replay.position)
         return self._batches(missed)

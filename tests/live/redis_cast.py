@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ class Node:
         if certificates is not None:
             self._door = Door(self.inner_port, certificates)
             self.port = self._door.port
-        command = [os.environ.get(BINARY) or servers._redis_binary()]
+        command = [program()]
         if sentinel is not None:
             # Sentinel writes down in it what it has found.
             file = self.folder / "sentinel.conf"
@@ -147,9 +148,17 @@ def _knows(watcher: Node) -> bool:
 
 
 @contextmanager
-def cluster(replicas: int = 0, certificates: Certificates | None = None) -> Iterator[tuple[tuple[Node, ...], str]]:
-    """Give the nodes of a cluster, three that keep slots and then their replicas, and its address."""
-    options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-config-file", "nodes.conf"]
+def cluster(
+    replicas: int = 0, certificates: Certificates | None = None, unknown: Sequence[str] = ()
+) -> Iterator[tuple[tuple[Node, ...], str]]:
+    """Give the nodes of a cluster, three that keep slots and then their replicas, and its address.
+
+    :param unknown: commands of Redis 7 that they do not know.
+    """
+    said = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True).stdout
+    old = "v=6." in said
+    options = [part for command in unknown if not old for part in ("--rename-command", command, "")]
+    options += ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-config-file", "nodes.conf"]
     nodes = tuple(Node(*options, certificates=certificates) for _ in range(3 + replicas))
     with running(*nodes):
         primaries, bounds = nodes[:3], (0, 5461, 10923, 16384)
@@ -195,6 +204,11 @@ def end_move(slot: int, source: Node, target: Node, others: tuple[Node, ...]) ->
         source.client().execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
     for node in (target, source, *others):
         node.client().execute_command("CLUSTER", "SETSLOT", slot, "NODE", node_id(target))
+
+
+def program() -> str:
+    """Return the server program."""
+    return os.environ.get(BINARY) or str(servers._redis_binary())
 
 
 def _free_port() -> int:

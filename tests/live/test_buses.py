@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +19,7 @@ from redis.exceptions import NoPermissionError
 from redis.exceptions import RedisError
 
 from flask_instruct import publish
+from flask_instruct import turbo_stream
 from flask_instruct.addresses import Place
 from flask_instruct.config import Config
 from flask_instruct.connections import connect
@@ -26,6 +31,7 @@ from flask_instruct.live.listener import Arrived
 from flask_instruct.live.position import Position
 from tests.support import wait_for
 
+from .buses import DEPLOYMENT
 from .buses import MakeBus
 from .buses import documented_user
 from .buses import goes_through
@@ -39,6 +45,8 @@ from .tls import Certificates
 from .tls import Door
 
 __all__ = ["make_bus"]
+
+LIVE = DEPLOYMENT.parent / "live.md"
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +100,6 @@ def _options(redis: Redis) -> dict[str, Any]:
 
 
 # -- one server --------------------------------------------------------------------------------------------------------
-
-
-def test_a_shell_or_another_service_publishes_without_an_app(
-    redis_url: str, key_prefix: str, make_bus: MakeBus
-) -> None:
-    bus = make_bus(redis_url)
-    since = bus.now()
-    assert publish(redis_url, "s", "<p>é</p>", key_prefix=key_prefix, broadcast_id="x")
-    assert publish(redis_url, "s", "<p>é</p>", key_prefix=key_prefix, broadcast_id="x") is None
-    assert htmls(bus, "s", since) == ["<p>é</p>"]
 
 
 def test_through_tls_with_the_authority_of_its_certificate_and_not_without(
@@ -294,12 +292,58 @@ def test_who_was_relieved_without_our_noticing_is_found_out_within_a_second(make
         assert not bus.replay("s", Position.parse(first)).lossless
 
 
+# -- without an app ----------------------------------------------------------------------------------------------------
+
+
+def test_a_shell_or_another_service_publishes_without_an_app(
+    redis_url: str, key_prefix: str, make_bus: MakeBus
+) -> None:
+    bus = make_bus(redis_url)
+    since = bus.now()
+    assert publish(redis_url, "s", "<p>é</p>", key_prefix=key_prefix, broadcast_id="x")
+    assert publish(redis_url, "s", "<p>é</p>", key_prefix=key_prefix, broadcast_id="x") is None
+    assert htmls(bus, "s", since) == ["<p>é</p>"]
+
+
 def test_a_broadcast_that_is_too_large_is_refused_by_name_and_size_also_without_an_app(
     redis_url: str, make_bus: MakeBus, key_prefix: str
 ) -> None:
     since = make_bus(redis_url).now()
-    with pytest.raises(
-        InstructError, match=r"broadcast to news has 1048577 bytes.*INSTRUCT_BROADCAST_BYTES is 1048576"
-    ):
+    with pytest.raises(InstructError, match=r"to news has 1048577 bytes.*INSTRUCT_BROADCAST_BYTES is 1048576"):
         publish(redis_url, "news", "x" * 1_048_577, key_prefix=key_prefix)
+    with pytest.raises(InstructError, match=r"to news has 11 bytes.*INSTRUCT_BROADCAST_BYTES is 10"):
+        publish(redis_url, "news", "x" * 11, key_prefix=key_prefix, broadcast_bytes=10)
     assert htmls(make_bus(redis_url), "news", since) == []
+
+
+def test_without_an_app_a_stream_is_kept_as_the_app_keeps_it(
+    redis_url: str, key_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(redis_url) as redis:
+        publish(redis_url, "given", "1", key_prefix=key_prefix, stream_ttl=60)
+        assert 0 < redis.pttl(f"{key_prefix}:live-stream:{{given}}") <= 60_000
+        monkeypatch.setenv("INSTRUCT_KEY_PREFIX", key_prefix)
+        monkeypatch.setenv("INSTRUCT_STREAM_TTL", "30")
+        monkeypatch.setenv("INSTRUCT_STREAM_MAXLEN", "10")
+        for number in range(500):
+            publish(redis_url, "set", str(number))
+        assert 0 < redis.pttl(f"{key_prefix}:live-stream:{{set}}") <= 30_000
+        assert redis.xlen(f"{key_prefix}:live-stream:{{set}}") < 200
+
+
+def test_a_cron_job_publishes_in_a_process_that_has_no_app(redis_url: str, make_bus: MakeBus, key_prefix: str) -> None:
+    bus = make_bus(redis_url)
+    since = bus.now()
+    # The code of the docs, as its own program.
+    code = next(
+        code for code in re.findall(r"```python\n(.*?)```", LIVE.read_text(), re.DOTALL) if "import publish" in code
+    )
+    code = code.replace("redis://localhost:6379/0", redis_url).replace("html=text", "html='<p>1</p>'")
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        check=True,
+        timeout=60,
+        env={**os.environ, "INSTRUCT_KEY_PREFIX": key_prefix},
+    )
+    (html,) = htmls(bus, "news", since)
+    assert html == turbo_stream("append", target="news", html="<p>1</p>")

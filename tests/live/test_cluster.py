@@ -13,15 +13,20 @@ from redis.exceptions import NoPermissionError
 from redis.exceptions import RedisError
 
 from flask_instruct.config import Config
+from flask_instruct.connections import connect
 from flask_instruct.connections import connect_bus
+from flask_instruct.doctor import examine
 from flask_instruct.errors import ConfigurationError
 from flask_instruct.live.bus import Bus
 from flask_instruct.live.listener import Arrived
 from flask_instruct.live.listener import SignedOut
+from flask_instruct.live.page import turbo_stream_from
 from flask_instruct.live.position import Position
 from flask_instruct.live.roll import EVERY_PROCESS
 from flask_instruct.live.servers import Cluster
 from flask_instruct.live.servers import slot_of
+from tests.operating import notebook_site
+from tests.runs.notebook import instruct
 from tests.support import wait_for
 
 from .buses import DEPLOYMENT
@@ -179,6 +184,50 @@ def test_who_was_signed_out_while_the_node_that_says_so_was_lost_is_sent_away_as
     speaker.client().zadd(bus._key(EVERY_PROCESS, "signed-out"), {"7": now})
     speaker.client().execute_command("CLIENT", "KILL", "TYPE", "pubsub")
     wait_for(lambda: page.codes == [1012])
+
+
+def test_a_cluster_without_sharded_channels_as_redis_6_2_is_heard_at_each_node(
+    make_bus: MakeBus, make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The servers do not know these words, and say that they are of another version.
+    monkeypatch.setattr("flask_instruct.live.cluster_listener.SHARDED", 99)
+    monkeypatch.setattr("flask_instruct.live.listener.PLACE_CHECK", 0.2)
+    with cluster(unknown=("SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE")) as (nodes, url):
+        bus = make_bus(url)
+        for stream in STREAMS[:4]:
+            goes_through(bus, stream)
+        hub, bus = make_hub(url)
+        page = join(hub)
+        hub.subscribe(page, "moving", Position.parse(bus.now("moving")))
+        bus.publish("moving", "1", broadcast_id="1")
+        wait_for(lambda: page.htmls == ["1"])
+        source, target, third = parts(nodes, bus, "moving")
+        begin_move(slot_of("moving"), source, target)
+        end_move(slot_of("moving"), source, target, (third,))
+        bus.publish("moving", "2")
+        wait_for(lambda: "reset" in page.types)
+        bus.publish("moving", "3")
+        wait_for(lambda: page.htmls[-1] == "3")
+
+
+def test_an_app_keeps_its_jobs_on_one_server_and_its_broadcasts_in_a_cluster(
+    redis_url: str, cluster_url: str, sqlite_url: str, key_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"INSTRUCT_REDIS_URL": redis_url, "INSTRUCT_LIVE_URL": cluster_url, "INSTRUCT_KEY_PREFIX": key_prefix}
+    with notebook_site(monkeypatch, DATABASE_URL=sqlite_url, **settings) as app:
+        with app.test_request_context():
+            pages = {stream: str(turbo_stream_from(stream)) for stream in STREAMS}
+            for stream, element in pages.items():
+                instruct.bus.publish(stream, "1")
+                since = re.search(r'since="([^"]+)"', element)
+                assert since is not None
+                assert htmls(instruct.bus, stream, since[1]) == ["1"]
+            assert instruct.viewers("s1") == []
+        found = {each.check: each for each in examine(lambda: app)}
+        assert found["broadcasts"].level == "ok"
+        assert "the cluster" in found["broadcasts"].sentence
+        with connect(redis_url) as redis:
+            assert redis.keys(f"{key_prefix}:live*") == []
 
 
 def test_a_cluster_with_tls(tmp_path: Path, make_bus: MakeBus) -> None:

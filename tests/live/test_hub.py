@@ -246,13 +246,18 @@ def test_after_a_restart_of_redis_without_its_data_every_page_is_reset(
 ) -> None:
     process = make_redis(keeps=False)
     hub, bus = make_hub(process.url)
-    connection = join(hub)
-    hub.subscribe(connection, "s", Position.parse(bus.now()))
+    connections = [join(hub) for _ in range(3)]
+    for connection in connections:
+        hub.subscribe(connection, "s", Position.parse(bus.now()))
     process.kill()
     process.start()
-    wait_for(lambda: "reset" in connection.types)
+    for connection in connections:
+        wait_for(lambda connection=connection: "reset" in connection.types)
+        # They do not all come at once.
+        assert [message["within"] for message in connection.messages if message.get("type") == "reset"] == [15]
     bus.publish("s", "later")
-    wait_for(lambda: connection.htmls == ["later"])
+    for connection in connections:
+        wait_for(lambda connection=connection: connection.htmls == ["later"])
 
 
 def test_while_redis_is_away_a_subscriber_is_told_and_not_left_waiting(
