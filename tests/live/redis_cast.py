@@ -110,7 +110,7 @@ class Node:
     def _answers(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=2) as line:
             line.sendall(b"PING\r\n")
-            return line.recv(16)[:1] in b"+-"
+            return line.recv(16)[:1] in (b"+", b"-")
         return False
 
 
