@@ -29,7 +29,6 @@ from .handlers import name_of
 from .health import init_health
 from .limits import Limits
 from .live import init_live
-from .live.bus import Bus
 from .live.changes import watch
 from .live.methods import LiveMethods
 from .live.model_broadcasts import ModelBroadcast
@@ -116,11 +115,6 @@ class Instruct(LiveMethods):
         init_panel(app, state)
         init_health(app, state)
         logs.install()
-
-    @property
-    def bus(self) -> Bus:
-        """The current app's bus: ``instruct.bus.publish(stream, html)`` sends at once, whatever is committed."""
-        return self._state().live.bus
 
     # -- the app's own rules ---------------------------------------------------------------------------------------
 
