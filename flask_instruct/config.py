@@ -94,6 +94,10 @@ class Config:
     """Seconds over which streamed text is gathered before it is stored and sent."""
     text_bytes: int = 1024
     """Characters of streamed text that are sent without waiting for the interval."""
+    approval_expiry: float = 604800.0
+    """Seconds after which a call that waits for a person's approval counts as not approved; 0: never."""
+    approval_reminder: float = 86400.0
+    """Seconds after which ``@instruct.remind_approval`` hears of an approval that nobody has decided; 0: never."""
     argument_bytes: int = 65536
     """Largest argument text of a tool call, in bytes; longer ones are refused."""
     result_chars: int = 65536
@@ -186,6 +190,7 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
 MAY_BE_ZERO = frozenset(
     {"INSTRUCT_RETRIES", "INSTRUCT_RETRY_WAIT", "INSTRUCT_MAX_ROUNDS", "INSTRUCT_MAX_TOOL_RETRIES"}
     | {"INSTRUCT_TEXT_INTERVAL", "INSTRUCT_MAX_ATTEMPTS", "INSTRUCT_MAX_TOOL_CALLS"}
+    | {"INSTRUCT_APPROVAL_EXPIRY", "INSTRUCT_APPROVAL_REMINDER"}
 )
 """Numbers for which none is an amount; a time-out or a limit of 0 would let nothing through."""
 

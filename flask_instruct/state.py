@@ -23,6 +23,7 @@ from .live import Live
 from .live.model_broadcasts import ModelBroadcast
 from .live.servers import Cluster
 from .runs import models
+from .runs.approval import Approval
 from .runs.grace import Hold
 from .runs.notices import RunObserver
 
@@ -31,6 +32,8 @@ AuthorizeStream = Callable[[str, str], bool]
 Actor = Callable[[], Any]
 Credentials = Callable[[str, models.Run | None], Any]
 Quota = Callable[[str | None, str | None], Limits | None]
+RemindApproval = Callable[[Approval], object]
+ActorName = Callable[[str], str | None]
 
 
 @dataclass(slots=True)
@@ -42,6 +45,8 @@ class Hooks:
     actor: Actor | None = None
     credentials: Credentials | None = None
     quota: Quota | None = None
+    remind_approval: RemindApproval | None = None
+    actor_name: ActorName | None = None
     broadcasts: list[ModelBroadcast] = field(default_factory=list)
     """What the pages are told of models."""
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from flask_instruct.runs.approval import Approval
+from flask_instruct.runs.change import Change
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import Effect
 from flask_instruct.runs.models import Message
@@ -97,6 +99,27 @@ def a_run(status: str = "succeeded", *, age: timedelta = timedelta(), effect: st
                 arguments='["oak"]',
                 timeout=10,
                 status=effect,
+            ),
+            Change(
+                run_id=run.id,
+                call_id=call.id,
+                seq=1,
+                action="update",
+                entity="Notebook",
+                table="notebook",
+                key="[1]",
+                before={"title": "Field notes"},
+                after={"title": "Oak"},
+            ),
+            Approval(
+                run_id=run.id,
+                call_id=call.id,
+                tool="write",
+                arguments=call.arguments,
+                digest="0" * 64,
+                status="approved",
+                decided_by="lead",
+                decided_at=moment,
             ),
             ModelCall(
                 run_id=run.id,

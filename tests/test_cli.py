@@ -156,7 +156,7 @@ def test_dev_is_not_ready_while_the_page_fails(flask: Callable[..., Process], fo
 def test_the_worker_names_tables_that_are_missing(flask: Callable[..., Process], folder: Path, redis_url: str) -> None:
     (folder / "small.py").write_text(APP.replace("db.create_all()", "pass"))
     worker = flask("instruct", "worker", INSTRUCT_REDIS_URL=redis_url)
-    worker.wait_for_output("The database has no instruct_effect, instruct_message", timeout=30)
+    worker.wait_for_output("The database has no instruct_approval, instruct_change", timeout=30)
     worker.wait_for_output("call db.create_all() after instruct.init_app(app), or make and apply a migration.")
     assert alive(worker.pid)
 

@@ -16,7 +16,7 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from flask_instruct import health
-from flask_instruct.runs.models import Ledger
+from flask_instruct.runs.ledger import Ledger
 
 from .operating import notebook_site
 from .runs.notebook import db

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from ..errors import ConfigurationError
-from ..runs.models import Ledger
+from ..runs.ledger import Ledger
 from ..runs.unit import ledger_engine
 from .finding import Finding
 from .finding import error

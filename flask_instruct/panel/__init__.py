@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask
 
+from .approvals import instruct_approvals
 from .observer import PanelObserver
 from .page import instruct_panel
 from .views import blueprint
@@ -20,4 +21,5 @@ def init_panel(app: Flask, state: State) -> None:
     """Give an app the panel: its routes, the template function ``instruct_panel`` and the observer of runs."""
     app.register_blueprint(blueprint, url_prefix=state.config.url_prefix)
     app.add_template_global(instruct_panel)
+    app.add_template_global(instruct_approvals)
     state.observers.append(PanelObserver())

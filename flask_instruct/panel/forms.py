@@ -25,6 +25,7 @@ from .language import gettext as _
 
 if TYPE_CHECKING:
     from ..state import State
+    from ..tools import Tool
 
 PURPOSE = "panel"
 LONGEST_PROMPT = 20_000
@@ -126,6 +127,20 @@ def _signed_gid(state: State, viewer: str) -> str:
     if signed.viewer != viewer:
         raise Refused(403, _("You are signed in as someone else by now. Reload the page and send again."))
     return str(signed.payload["handler"])
+
+
+def may_approve(state: State, handler: AiResponseHandler) -> bool:
+    """Tell whether the current viewer may decide about any tool of a handler; which, and with what, is asked then."""
+    actor = state.actor()
+    return any(_may_approve(handler, tool, actor) for tool in handler.ai_tools() if tool.approval or tool.preview)
+
+
+def _may_approve(handler: AiResponseHandler, tool: type[Tool], actor: Any) -> bool:
+    try:
+        return handler.authorize_approval(tool, {}, actor) is True
+    except Exception:
+        # A rule that looks at the arguments, which are not known yet.
+        return True
 
 
 def _may(state: State, actor: Any, handler: AiResponseHandler) -> bool:

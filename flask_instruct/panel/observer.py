@@ -15,10 +15,12 @@ from markupsafe import Markup
 from sqlalchemy.orm import object_session
 
 from ..live.broadcasts import broadcast
+from ..live.broadcasts import broadcast_refresh_to
 from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from . import words
+from .page import INBOX
 from .page import fallen_runs
 from .page import latest_runs
 from .page import panel_key
@@ -64,6 +66,9 @@ class PanelObserver:
         # Head and body apart: the card itself stays, open where a reader opened it, focused where the focus is.
         _send(run, "update", f"instruct_call_{call.id}_head", "call_head.html", call=call)
         _send(run, "update", f"instruct_call_{call.id}_body", "call_body.html", call=call)
+        if call.asked_at is not None:
+            _send(run, "update", f"instruct_call_{call.id}_decision", "decision.html", call=call)
+            broadcast_refresh_to(INBOX)
 
     def all_told(self, run: Run) -> None:
         # The last of a transaction's fragments and rendered once, whatever else of the run has changed.

@@ -35,6 +35,7 @@ from ..runs.models import Run
 from ..runs.models import ToolCall
 from . import words
 from .forms import form_for
+from .forms import may_approve
 from .language import gettext
 from .rendering import render
 
@@ -48,6 +49,8 @@ SHOWN_PROMPTS = 4
 """Suggestions that a panel shows at once; the others wait behind a button."""
 
 PANEL = "instruct-panel"
+INBOX = "instruct-approvals"
+"""The stream that hears whenever something is asked or decided: pages that show more than one approval refresh."""
 
 AnySession = Session | scoped_session[Any]
 Suggestion = str | tuple[str, str]
@@ -87,6 +90,7 @@ def instruct_panel(
         earlier=len(runs) > SHOWN_RUNS,
         announcement=words.announcement(spokesman(runs)),
         form=form_for(state, worker),
+        approves=may_approve(state, worker),
         stream=turbo_stream_from(PANEL, gid),
         assets=_assets(),
         live_scripts=instruct_scripts,
@@ -123,6 +127,7 @@ def load_answers(session: AnySession, runs: Sequence[Run]) -> None:
         query = sa.select(Run).where(Run.id.in_([run.id for run in runs]))
         wanted = (
             selectinload(Run.messages).selectinload(Message.calls).selectinload(ToolCall.effects),
+            selectinload(Run.messages).selectinload(Message.calls).selectinload(ToolCall.approval),
             selectinload(Run.calls),
         )
         session.scalars(query.options(*wanted)).all()

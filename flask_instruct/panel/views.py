@@ -65,7 +65,7 @@ def retry_run(run_id: UUID) -> ResponseReturnValue:
         Instruct().retry(_run_of(run_id, posted))
     except RunEnded:
         raise Refused(409, _("Someone else was faster: this is no longer waiting for a retry.")) from None
-    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+    return answered(panel_key(posted.gid))
 
 
 @blueprint.post("/runs/<uuid:run_id>/stop")
@@ -73,7 +73,7 @@ def stop_run(run_id: UUID) -> ResponseReturnValue:
     """Stop a run; one that has ended meanwhile is as good as stopped."""
     posted = forms.read(_state())
     _run_of(run_id, posted).cancel()
-    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+    return answered(panel_key(posted.gid))
 
 
 @blueprint.post("/runs/<uuid:run_id>/effects/<uuid:effect_id>/<any(done, again):decision>")
@@ -88,7 +88,7 @@ def decide_effect(run_id: UUID, effect_id: UUID, decision: str) -> ResponseRetur
         DECISIONS[decision](effect)
     except RunEnded:
         raise Refused(409, _("Someone else was faster: this has been decided.")) from None
-    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+    return answered(panel_key(posted.gid))
 
 
 def _run_of(run_id: UUID, posted: Posted) -> Run:
@@ -123,6 +123,16 @@ def not_set_up(error: ConfigurationError) -> ResponseReturnValue:
 
 def _back(key: str) -> ResponseReturnValue:
     return redirect(f"{forms.way_back().partition('#')[0]}#instruct_panel_{key}", 303)
+
+
+def answered(key: str, *, stay: bool = False) -> ResponseReturnValue:
+    """Answer a POST that was acted on: a script's with nothing, as the fragments tell it all, a browser's with a page.
+
+    :param stay: go back to just the page that it came from, and not to its panel.
+    """
+    if _by_script():
+        return "", 204
+    return redirect(forms.way_back(), 303) if stay else _back(key)
 
 
 def _by_script() -> bool:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from ..errors import InstructError
 from .columns import WireText
 from .columns import now
-from .models import Ledger
+from .ledger import Ledger
 from .models import ModelCall
 from .models import Outbox
 from .models import Run

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from ..config import Config
 from ..messages import Message
+from .asking import withdraw
 from .bounds import bound_step
 from .columns import now
 from .effects import close_effects
@@ -130,6 +131,8 @@ _FRESH = {"populate_existing": True}
 
 def close_open_calls(unit: Unit, run: Run, notices: Notices) -> None:
     """Answer the calls of a run that ends before they were carried out: each call has a result, always (G6)."""
+    if any(call.status == "asked" for call in run.calls):
+        withdraw(unit.ledger, run)
     for call in run.calls:
         if call.result is None:
             call.answer(interrupted(call.name), "interrupted")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -33,6 +34,12 @@ from ..tools import failure
 from ..tools import run_tool
 from ..tools import settle
 from .app_code import AppCode
+from .asking import Verdict
+from .asking import approval_of
+from .asking import ask
+from .asking import has_decision
+from .asking import refused
+from .asking import verdict
 from .bounds import bound_tool
 from .claim import close_open_calls
 from .columns import now
@@ -43,6 +50,7 @@ from .models import Run
 from .models import ToolCall
 from .notices import Notices
 from .points import reach
+from .queue import ring
 from .quotas import Quotas
 from .rounds import Rounds
 from .steps import REFUSED
@@ -55,6 +63,10 @@ from .watch import Watch
 if TYPE_CHECKING:
     from ..state import State
     from ..tools import Tool
+
+
+WAITS = ToolOutcome("", "not_approved", waits=True)
+"""Of a call about which a person has to decide first."""
 
 
 class UnitLost(Exception):
@@ -75,6 +87,7 @@ class Journal(Recorder):
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
         self._effects = Effects(state, self._steps, self._notices)
         self._limits: dict[str, float] = {}
+        self._asked: list[str] = []
         self._quotas = Quotas(state, state.db.engine, run, self._note_limit)
 
     def attach(self, handler: AiResponseHandler, offered: Iterable[type[Tool]], *, heard: bool = False) -> None:
@@ -148,7 +161,10 @@ class Journal(Recorder):
         :raises LostLease: when another worker has the run.
         """
         self._watch.checkpoint()
-        call_id = self._rounds.take_begun(request) or self._begin_call(request)
+        begun = self._rounds.take_begun(request)
+        call_id, decided = (begun, None) if begun is not None else self._begin_call(request)
+        if decided is not None and decided.pending:
+            return WAITS
         reach("tool begun")
         outcome: ToolOutcome | None = None
         try:
@@ -161,11 +177,11 @@ class Journal(Recorder):
                 assert call is not None
                 if call.status != "running" or call.attempt != self._steps.attempt:
                     raise LostLease(f"Call {call.id} is no longer ours.")
-                outcome = self._attempt_call(unit, request, call)
+                outcome = self._attempt_call(unit, request, call, decided)
                 reach("tool returned")
                 if not unit.stands:
                     raise UnitLost
-                call.answer(outcome.content, outcome.kind if outcome.error else None)
+                self._write_outcome(unit, call, outcome, decided)
                 unit.ledger.flush()
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
@@ -178,18 +194,22 @@ class Journal(Recorder):
         except (UnitLost, Interrupted):
             if outcome is None or not outcome.error:
                 raise
-            return self._fail_call(request, call_id, outcome)
+            return self._fail_call(request, call_id, outcome, decided)
         except REFUSED as refusal:
             # Only at the commit: a deferred constraint.
             given = outcome.arguments if outcome is not None else None
-            return self._fail_call(request, call_id, failure(request.tool_name, refusal, given))
+            return self._fail_call(request, call_id, failure(request.tool_name, refusal, given), decided)
         reach("tool committed")
+        if outcome.asks is not None:
+            self._asked.append(call_id)
+            return WAITS
         if outcome.error or not self._effects.wanted:
             return outcome
         told = self._effects.carry_out(call_id)
         return replace(outcome, content=told.get(call_id, outcome.content))
 
-    def _begin_call(self, request: ToolCallRequest) -> str:
+    def _begin_call(self, request: ToolCallRequest) -> tuple[str, Verdict | None]:
+        """Write down that a call is carried out now, unless a person has not decided about it."""
         with self._steps.step() as (unit, run):
             call = unit.ledger.scalars(
                 sa.select(ToolCall)
@@ -197,19 +217,43 @@ class Journal(Recorder):
                     ToolCall.run_id == run.id,
                     ToolCall.provider_call_id == request.id,
                     ToolCall.result.is_(None),
+                    ToolCall.id.not_in(self._asked),
                 )
                 .order_by(ToolCall.seq)
                 .limit(1)
             ).first()
             if call is None:
                 raise LostLease(f"Call {request.id!r} of run {run.id} has been answered elsewhere.")
+            decided = self._verdict(unit, call, request)
+            if decided is not None and decided.pending:
+                self._asked.append(call.id)
+                return call.id, decided
             call.begin(self._steps.attempt)
             unit.ledger.flush()
             run.is_doing(call)
             self._notices.tell(unit, "call_changed", run, call)
-        return call.id
+        return call.id, decided
 
-    def _attempt_call(self, unit: Unit, request: ToolCallRequest, call: ToolCall) -> ToolOutcome:
+    def _verdict(self, unit: Unit, call: ToolCall, request: ToolCallRequest) -> Verdict | None:
+        """Return what a person has decided about a call, or None where nobody was asked."""
+        # In a first attempt nobody can have been asked before.
+        approval = approval_of(unit.ledger, call) if self._steps.attempt > 1 else None
+        return None if approval is None else verdict(approval, request.call)
+
+    def _attempt_call(
+        self, unit: Unit, request: ToolCallRequest, call: ToolCall, decided: Verdict | None
+    ) -> ToolOutcome:
+        outcome = self._decided_call(unit, request, call, decided)
+        if outcome.error and outcome.asks is None and unit.stands:
+            self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
+        return outcome
+
+    def _decided_call(
+        self, unit: Unit, request: ToolCallRequest, call: ToolCall, decided: Verdict | None
+    ) -> ToolOutcome:
+        if decided is not None and decided.refusal is not None:
+            return refused(decided)
+        part = request.call if decided is None else decided.part
         context = ToolContext(
             id=call.id,
             run_id=self._steps.run_id,
@@ -218,6 +262,7 @@ class Journal(Recorder):
             idempotency_key=call.idempotency_key,
             actor=self._actor,
             attempt=self._steps.attempt,
+            approved=decided is not None,
             promise=self._effects.keep(unit, call),
         )
         config = self._state.config
@@ -225,24 +270,33 @@ class Journal(Recorder):
         def work(handler: AiResponseHandler) -> ToolOutcome:
             return run_tool(
                 handler,
-                request.call,
+                part,
                 context,
                 argument_bytes=config.argument_bytes,
                 result_chars=config.result_chars,
             )
 
         outcome = self._app_code.run_tool(unit, call.name, work)
-        if outcome.error and unit.stands:
-            self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
-        return outcome
+        if decided is None or not decided.note:
+            return outcome
+        return replace(outcome, content=f"{decided.note}\n{outcome.content}")
 
-    def _fail_call(self, request: ToolCallRequest, call_id: str, outcome: ToolOutcome) -> ToolOutcome:
+    def _write_outcome(self, unit: Unit, call: ToolCall, outcome: ToolOutcome, decided: Verdict | None) -> None:
+        if outcome.asks is not None:
+            ask(unit.ledger, call, outcome.asks, self._state.config)
+            return
+        call.approver = decided.by if decided is not None else None
+        call.answer(outcome.content, outcome.kind if outcome.error else None)
+
+    def _fail_call(
+        self, request: ToolCallRequest, call_id: str, outcome: ToolOutcome, decided: Verdict | None = None
+    ) -> ToolOutcome:
         """Write down the failure of a call whose own transaction is gone, and every edit of the tool with it."""
         with self._steps.step() as (unit, run):
             call = unit.ledger.get(ToolCall, call_id)
             assert call is not None
             self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
-            call.answer(outcome.content, outcome.kind if outcome.error else None)
+            self._write_outcome(unit, call, outcome, decided)
             unit.ledger.flush()
             self._notices.tell(unit, "call_changed", run, call)
         return outcome
@@ -250,6 +304,9 @@ class Journal(Recorder):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def ended(self, ending: Ending) -> None:
+        if ending.waiting:
+            self._put_down()
+            return
         reach("before the end")
         status, error_class, safe, technical = describe(ending)
         with self._steps.step() as (unit, run):
@@ -266,6 +323,24 @@ class Journal(Recorder):
             self._notices.tell(unit, "run_changed", run)
             ring_for_next(self._state, unit, run)
         reach("ended")
+
+    def _put_down(self) -> None:
+        """Leave the run until a person has decided; the worker is free for others."""
+        reach("before the wait")
+        with self._steps.step() as (unit, run):
+            stopped = run.cancel_requested
+            if not stopped:
+                decided = has_decision(unit.ledger, run)
+                run.status = "queued" if decided else "waiting_approval"
+                run.lease_until = run.retry_at = None
+                run.queued_at = now()
+                unit.ledger.flush()
+                self._notices.tell(unit, "run_changed", run)
+                if decided:
+                    unit.after_commit(partial(ring, self._state, run.id, run.attempt))
+        reach("put down")
+        if stopped:
+            self.ended(Ending(stopped=True))
 
     def close(self) -> None:
         """Write down what Redis answered to the last broadcasts."""

@@ -1,5 +1,6 @@
-"""The ledger's tables. They have a metadata of their own and are copied into the app's, so that ``create_all``
-and Flask-Migrate see them while no class of ours can clash with one of the app's.
+"""The ledger's tables: runs, what was said and called in them, what they did outside, what they cost and broadcast.
+
+Those of what people decide and can take back have files of their own: ``approval`` and ``change``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Literal
 from typing import cast
 
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.orm import Mapped
 from sqlalchemy.orm import mapped_column
 from sqlalchemy.orm import relationship
@@ -22,11 +22,13 @@ from ..identity import MAX_LENGTH
 from ..live.reader import Reader
 from ..prompt import ToolCall as CallPart
 from ..prompt import ToolResult
-from .columns import UTCDateTime
+from .approval import Approval
+from .change import Change
 from .columns import WireName
 from .columns import WireText
 from .columns import now
 from .columns import uuid7
+from .ledger import Ledger
 from .logs import current_run
 from .money import Money
 
@@ -51,18 +53,9 @@ HELD: tuple[Status, ...] = ("running", "retrying", "cancelling")
 BUSY: tuple[Status, ...] = (*HELD, "waiting_approval")
 """Statuses that one run of a conversation may have at a time."""
 
-CallStatus = Literal["waiting", "running", "done", "failed"]
+CallStatus = Literal["waiting", "asked", "running", "done", "failed"]
+"""``asked``: a person has to decide about it, or has decided and no worker has come to it yet."""
 EffectStatus = Literal["pending", "running", "done", "failed", "unknown"]
-
-
-class Ledger(DeclarativeBase):
-    """Base of the ledger's tables."""
-
-    type_annotation_map = {  # noqa: RUF012  # SQLAlchemy reads a plain class attribute
-        datetime: UTCDateTime,
-        dict[str, Any]: sa.JSON,
-        list[Any]: sa.JSON,
-    }
 
 
 class Run(Ledger):
@@ -89,6 +82,16 @@ class Run(Ledger):
     tenant: Mapped[str | None] = mapped_column(sa.String(200))
     conversation: Mapped[str | None] = mapped_column(sa.String(200), index=True)
     idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
+    kind: Mapped[str] = mapped_column(sa.String(10), default="ai")
+    """``ai``, or ``undo`` for a person's taking back of another run's changes."""
+    undoes: Mapped[str | None] = mapped_column(sa.String(36))
+    """The run of which this one took changes back."""
+    preview: Mapped[bool] = mapped_column(default=False)
+    """Whether its tools only show what they would change, until a person accepts that."""
+    continues: Mapped[str | None] = mapped_column(sa.String(36))
+    """The run of its conversation that it follows, empty for none of them; None: whichever ended before it."""
+    title: Mapped[str | None] = mapped_column(WireName(200))
+    """What its conversation is called, on the first run of one."""
     status: Mapped[str] = mapped_column(sa.String(20), default="queued")
     user_prompt: Mapped[str] = mapped_column(WireText)
     system_prompt: Mapped[str | None] = mapped_column(WireText)
@@ -122,6 +125,7 @@ class Run(Ledger):
 
     messages: Mapped[list[Message]] = relationship(back_populates="run", order_by="Message.seq")
     calls: Mapped[list[ToolCall]] = relationship(back_populates="run", order_by="ToolCall.seq")
+    approvals: Mapped[list[Approval]] = relationship(back_populates="run", order_by="Approval.asked_at")
 
     @property
     def ended(self) -> bool:
@@ -218,6 +222,14 @@ class ToolCall(Ledger):
     error_kind: Mapped[str | None] = mapped_column(sa.String(30))
     idempotency_key: Mapped[str] = mapped_column(sa.String(100))
     attempt: Mapped[int] = mapped_column(default=0)
+    asked_at: Mapped[datetime | None]
+    """When a person was asked to approve it."""
+    approver: Mapped[str | None] = mapped_column(sa.String(500))
+    """Who approved it, of what needed an approval."""
+    undo_problem: Mapped[str | None] = mapped_column(WireText)
+    """Why what it changed cannot be taken back, where that is so."""
+    undone_by: Mapped[str | None] = mapped_column(sa.String(36))
+    """The run that took its changes back."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
@@ -225,6 +237,8 @@ class ToolCall(Ledger):
     run: Mapped[Run] = relationship(back_populates="calls")
     message: Mapped[Message] = relationship(back_populates="calls")
     effects: Mapped[list[Effect]] = relationship(back_populates="call", order_by="Effect.seq")
+    changes: Mapped[list[Change]] = relationship(order_by="Change.seq")
+    approval: Mapped[Approval | None] = relationship(back_populates="call")
 
     @property
     def arguments_pretty(self) -> str:
@@ -252,6 +266,10 @@ class ToolCall(Ledger):
     def begin(self, attempt: int) -> None:
         """Write down that an attempt at the run carries it out now."""
         self.status, self.attempt, self.started_at = "running", attempt, now()
+
+    def ask(self) -> None:
+        """Write down that it waits for a person's decision."""
+        self.status, self.started_at, self.asked_at = "asked", None, now()
 
     def answer(self, content: str, error_kind: str | None = None) -> None:
         """Write down the call's one result; with a kind of error it has failed."""
@@ -352,10 +370,3 @@ class Outbox(Ledger):
     html: Mapped[str] = mapped_column(WireText)
     position: Mapped[str | None] = mapped_column(sa.String(40), index=True)
     created_at: Mapped[datetime] = mapped_column(default=now)
-
-
-def add_tables(metadata: sa.MetaData) -> None:
-    """Copy the ledger's tables into an app's metadata; a second call changes nothing."""
-    for table in Ledger.metadata.sorted_tables:
-        if table.name not in metadata.tables:
-            table.to_metadata(metadata)

@@ -27,7 +27,7 @@ from ..handlers import _mapped
 from ..handlers import registered
 from ..identity import read_gid
 from ..identity import read_key
-from .models import Ledger
+from .ledger import Ledger
 
 MOST = 1000
 """Rows of one table; a table with more is no test's data, and is refused when it was named."""

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from .columns import now
+from .ledger import Ledger
 from .models import ENDED
 from .models import Effect
-from .models import Ledger
 from .models import Outbox
 from .models import Run
 

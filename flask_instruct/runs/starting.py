@@ -40,6 +40,22 @@ def named(what: str, given: Any, longest: int = 200) -> str | None:
     return given
 
 
+def followed(continues: Run | Literal[""] | None, conversation: str | None) -> str | None:
+    """Return the id of the run that another one follows, as it is written down.
+
+    :raises ValueError: when it is of another conversation, or has not ended.
+    """
+    if continues is None or isinstance(continues, str):
+        return continues
+    if conversation is None or continues.conversation != conversation:
+        raise ValueError(
+            f"Run {continues.id} is no part of the conversation {conversation!r}, so it cannot be continued."
+        )
+    if not continues.ended:
+        raise ValueError(f"Run {continues.id} is still {continues.status}: another can follow it once it has ended.")
+    return continues.id
+
+
 def refuse_unspeakable(context: dict[str, Any] | None) -> None:
     """Refuse data that cannot be told to a model.
 

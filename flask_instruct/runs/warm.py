@@ -43,7 +43,7 @@ from .bounds import LOWER
 from .claim import claim
 from .history import transcript
 from .journal import Journal
-from .models import Ledger
+from .ledger import Ledger
 from .models import Run
 from .offline import NoPages
 from .points import unheard

@@ -38,9 +38,9 @@ from flask_instruct.runs.claim import claim
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.history import transcript
 from flask_instruct.runs.journal import Journal
+from flask_instruct.runs.ledger import Ledger
 from flask_instruct.runs.models import ENDED
 from flask_instruct.runs.models import HELD
-from flask_instruct.runs.models import Ledger
 from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.steps import LostLease

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from flask_instruct.runs.ages import read_age
 from flask_instruct.runs.ages import write_age
+from flask_instruct.runs.ledger import Ledger
 from flask_instruct.runs.models import ACTIVE
 from flask_instruct.runs.models import ENDED
-from flask_instruct.runs.models import Ledger
 from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.retention import Pruned

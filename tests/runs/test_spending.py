@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from flask_instruct.runs.columns import now
-from flask_instruct.runs.models import Ledger
+from flask_instruct.runs.ledger import Ledger
 from flask_instruct.runs.models import ModelCall
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.spending import Spending
