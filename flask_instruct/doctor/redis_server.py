@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 OLDEST = (6, 2)
 """BLMOVE, with which RQ takes a job without losing it, came with Redis 6.2."""
 
+NOBODY = "doctor".ljust(32)
+"""Stands for a process that has no pages."""
+
 
 def configured(state: State) -> Iterator[Finding]:
     if state.config.redis_url:
@@ -127,7 +130,7 @@ def _secrecy(place: Place) -> Finding:
 
 
 def broadcasts(state: State) -> Iterator[Finding]:
-    """Publish to a stream that nobody follows and read it back: shows rights that a user lacks, too."""
+    """Publish to a stream that nobody follows, read it back, and ask who is there: a user may lack a right to it."""
     place = Place.read(state.config.live_url or state.redis_url())
     bus, stream = state.live.bus, "instruct-doctor"
     listener = None
@@ -137,6 +140,8 @@ def broadcasts(state: State) -> Iterator[Finding]:
         listener.subscribe(stream)
         bus.publish(stream, "<!-- the doctor was here -->")
         replay = bus.replay(stream, Position.parse(since))
+        bus.roll.attend(stream, NOBODY)
+        bus.roll.signed_out(0)
     except (RedisError, ConfigurationError) as failure:
         yield error(
             f"Broadcasts cannot be kept at {place}: {failure}.", "See what rights a user needs: docs on deployment."

@@ -72,6 +72,16 @@ def test_runs_and_pages_with_a_user_of_the_documented_rights(
         assert [refused["object"] for refused in administrator.acl_log() if refused["object"] != "config|get"] == []
 
 
+@pytest.mark.parametrize("right", ["publish", "zrange", "zrangebyscore", "info"])
+def test_the_doctor_names_a_right_that_pages_lack(node: Node, app: Flask, right: str) -> None:
+    with node.client() as administrator:
+        administrator.execute_command("ACL", "SETUSER", "instruct", f"-{right}")
+        (found,) = (each for each in examine(lambda: app) if each.check == "broadcasts")
+        assert found.level == "error"
+        assert "rights" in found.fix
+        assert right in {refused["object"] for refused in administrator.acl_log()}
+
+
 @pytest.mark.chaos
 def test_a_worker_under_sentinel_goes_on_with_the_new_master(
     watched: tuple[Node, Node, str], app: Flask, ask: Callable[..., Run], worker: Callable[..., Process]
