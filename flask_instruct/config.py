@@ -38,6 +38,8 @@ class Config:
     """Own providers by name: ``{"name": {"protocol": …, "base_url": …, "api_key": …}}``; see the docs on providers."""
     redis_url: str | None = None
     """Redis or Valkey for jobs and live pages; unset in development: an embedded server is started."""
+    live_url: str | None = None
+    """Redis or Valkey for broadcasts alone, also a cluster (``redis+cluster://…``); unset: the one above."""
     embedded: bool = False
     """Start that embedded server outside debug mode too; ``flask instruct dev`` sets it."""
     key_prefix: str = "instruct"

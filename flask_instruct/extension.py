@@ -112,7 +112,7 @@ class Instruct(RuleMethods, LiveMethods, ControlMethods):
         state = State(app, db, Config.from_app(app.config), self._hooks)
         app.extensions["instruct"] = state
         add_tables(db.metadata)
-        state.live = init_live(app, state.config, lambda: state.redis)
+        state.live = init_live(app, state.config, lambda: state.bus_redis)
         init_panel(app, state)
         init_health(app, state)
         logs.install()

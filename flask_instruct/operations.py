@@ -6,6 +6,7 @@ Each prints lines for a person, or with ``--json`` data for a program.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -157,6 +158,20 @@ def prune(script: ScriptInfo, age: str, dry_run: bool, as_json: bool) -> None:
     _print(said, as_json, lambda _: [words])
 
 
+@click.command("publish")
+@click.argument("stream")
+@click.argument("html", required=False)
+@pass_script_info
+def publish(script: ScriptInfo, stream: str, html: str | None) -> None:
+    """Send HTML to the open pages of STREAM now; without HTML what standard input has.
+
+    STREAM is the element's name on the page: text, or Class/key of a record. HTML is <turbo-stream> elements.
+    """
+    with opened(script) as state:
+        position = state.live.bus.publish(stream, html if html is not None else sys.stdin.read())
+    click.echo(position)
+
+
 @click.command("doctor")
 @as_json_option
 @pass_script_info
@@ -171,7 +186,7 @@ def doctor(script: ScriptInfo, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-COMMANDS: tuple[click.Command, ...] = (runs, show, retry, cancel, resume, sweep, prune, doctor)
+COMMANDS: tuple[click.Command, ...] = (runs, show, retry, cancel, resume, sweep, prune, publish, doctor)
 
 
 @contextmanager

@@ -16,11 +16,13 @@ from redis import Redis
 
 from .config import Config
 from .connections import connect
+from .connections import connect_bus
 from .embedded import embedded_url
 from .handlers import AiResponseHandler
 from .limits import Limits
 from .live import Live
 from .live.model_broadcasts import ModelBroadcast
+from .live.servers import Cluster
 from .runs import models
 from .runs.approval import Approval
 from .runs.grace import Hold
@@ -67,6 +69,7 @@ class State:
         """In a worker: what it shares with its work-horses."""
         self._redis: tuple[int, Redis] | None = None
         self._layouts: dict[str, Layouts] = {}
+        self._bus_redis: tuple[int, Redis | Cluster] | None = None
 
     def redis_url(self) -> str:
         """Return the address of Redis: the setting, or in development the embedded server's.
@@ -81,6 +84,15 @@ class State:
         if self._redis is None or self._redis[0] != os.getpid():
             self._redis = (os.getpid(), connect(self.redis_url()))
         return self._redis[1]
+
+    @property
+    def bus_redis(self) -> Redis | Cluster:
+        """This process's client for broadcasts: the same, unless they have a Redis or a cluster of their own."""
+        if self.config.live_url is None:
+            return self.redis
+        if self._bus_redis is None or self._bus_redis[0] != os.getpid():
+            self._bus_redis = (os.getpid(), connect_bus(self.config.live_url))
+        return self._bus_redis[1]
 
     def actor(self) -> Any:
         """Return who is acting: what ``@instruct.actor`` says, else Flask-Login's user; outside a request None."""

@@ -89,9 +89,12 @@ def ready(stream: str, position: Position | None) -> Frame:
     return _frame({"type": "ready", "stream": stream, "id": _text(position)})
 
 
-def reset(stream: str, position: Position) -> Frame:
-    """Entries before ``position`` cannot be told any more: the page has to fetch itself again."""
-    return _frame({"type": "reset", "stream": stream, "id": str(position)})
+def reset(stream: str, position: Position, within: int = 0) -> Frame:
+    """Entries before ``position`` cannot be told any more: the page has to fetch itself again.
+
+    :param within: milliseconds that it chooses its moment from, where many have to at once.
+    """
+    return _frame({"type": "reset", "stream": stream, "id": str(position), "within": within})
 
 
 def ping() -> Frame:

@@ -99,7 +99,7 @@ def _rehearse_for_app(state: State) -> None:
 def _walk(state: State, hear: Callable[..., object]) -> None:
     stage = copy.copy(state)
     stage.hold = None
-    stage.live = replace(state.live, bus=NoPages(lambda: state.redis, state.config))
+    stage.live = replace(state.live, bus=NoPages(lambda: state.bus_redis, state.config))
     with unheard(), _scratch(hear) as scratch, current_app.test_request_context():
         with Session(scratch) as session:
             session.add(run := Run(handler=HANDLER, handler_name="Rehearsal", status="queued", user_prompt="…"))

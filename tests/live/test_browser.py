@@ -164,6 +164,26 @@ def test_redis_loses_all_and_the_page_fetches_itself(
     LivePage(page).converges()
 
 
+def test_pages_that_all_have_to_fetch_themselves_choose_a_moment_each(
+    page: Page,
+    make_app: MakeApp,
+    serve_site: Serve,
+    make_redis: Callable[..., RedisProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flask_instruct.live.hub.FETCHING", 4_000)
+    process = make_redis(keeps=False)
+    app = make_app(process.url)
+    open_live(listening(page), serve_site(app))
+    page.evaluate("Math.random = () => 0.5")
+    process.kill()
+    process.start()
+    board_of(app).write(items=["x"], title="After")
+    wait_for(lambda: heard(page, "stale"))
+    assert holds(lambda: page.inner_text("#title") != "After", 1)
+    wait_for(lambda: page.inner_text("#title") == "After")
+
+
 def test_a_page_that_was_rendered_without_redis_catches_up_when_it_is_back(
     page: Page, make_app: MakeApp, serve_site: Serve, make_redis: Callable[..., RedisProcess]
 ) -> None:
