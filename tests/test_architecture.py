@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "flask_instruct"
 
 # These tie the package to an app, so that no room may need them but to name a type; a prompt template is the app's too.
 APP = {"__init__", "__main__", "cli", "connections", "development", "embedded", "extension", "handlers", "supervisor"}
-APP |= {"health", "operations", "playback", "prompt_template", "state", "testing", "transactions"}
+APP |= {"health", "operations", "people", "playback", "prompt_template", "state", "testing", "transactions"}
 APP_LIBRARIES = ("flask", "flask_sqlalchemy", "flask_sock", "sqlalchemy", "redis", "rq", "werkzeug")
 
 # Prompts, models and tools work without an app; pages without runs; runs without HTML. Only the panel joins all.

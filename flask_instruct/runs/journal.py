@@ -40,6 +40,7 @@ from .claim import close_open_calls
 from .columns import now
 from .effects import Effects
 from .endings import describe
+from .guard import Guard
 from .interruption import Interrupted
 from .models import Run
 from .models import ToolCall
@@ -77,6 +78,8 @@ class Journal(Recorder):
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
         self._effects = Effects(state, self._steps, self._notices)
         self._limits: dict[str, float] = {}
+        self._read = run.read
+        self._guard: Guard | None = None
         self._quotas = Quotas(state, state.db.engine, run, self._note_limit)
 
     def attach(self, handler: AiResponseHandler, offered: Iterable[type[Tool]], *, heard: bool = False) -> None:
@@ -85,6 +88,11 @@ class Journal(Recorder):
         :param heard: it may have heard text of an answer that was thrown away as the run was taken up again.
         """
         self._rounds.attach(handler)
+        self._guard = Guard.of(self._state, handler, self._read)
+        if self._guard is not None and self._read is None:
+            with self._steps.step() as (unit, run):
+                self._guard.begin(unit.connection)
+                run.read = dict(self._guard.read)
         self._limits = {tool.identifier: tool.timeout for tool in (*type(handler)._instruct_toolbox.tools, *offered)}
         if heard:
             self._rounds.lost(heard=True)
@@ -169,12 +177,14 @@ class Journal(Recorder):
                 if not unit.stands:
                     raise UnitLost
                 call.answer(outcome.content, outcome.kind if outcome.error else None)
-                call.undo_problem = capture.problem
+                call.changed, call.undo_problem = len(capture.changes), capture.problem
                 unit.ledger.flush()
                 keep(unit.connection, call.run_id, call.id, capture.changes)
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
                 run.is_doing()
+                if self._guard is not None:
+                    run.read = dict(self._guard.read)
                 if not self._effects.wanted:
                     set_committed_value(call, "effects", [])
                 self._notices.tell(unit, "call_changed", run, call)
@@ -228,13 +238,19 @@ class Journal(Recorder):
         config = self._state.config
 
         def work(handler: AiResponseHandler) -> ToolOutcome:
-            return run_tool(
+            if self._guard is not None:
+                self._guard.begin(unit.connection)
+            outcome = run_tool(
                 handler,
                 request.call,
                 context,
                 argument_bytes=config.argument_bytes,
                 result_chars=config.result_chars,
             )
+            if self._guard is None or outcome.error:
+                return outcome
+            self._state.db.session.flush()
+            return self._guard.check(unit.connection, outcome)
 
         outcome = self._app_code.run_tool(unit, call.name, work, capture)
         if outcome.error and unit.stands:

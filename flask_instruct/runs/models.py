@@ -89,6 +89,8 @@ class Run(Ledger):
     """Whether its tools only show what they would change, until a person accepts that."""
     continues: Mapped[str | None] = mapped_column(sa.String(36))
     """The run of its conversation that it follows; None: whichever ended before it."""
+    read: Mapped[dict[str, Any] | None]
+    """Of a guarded handler, what the run has read of its record: a digest by field."""
     title: Mapped[str | None] = mapped_column(WireName(200))
     """What its conversation is called, on the first run of one."""
     status: Mapped[str] = mapped_column(sa.String(20), default="queued")
@@ -221,6 +223,8 @@ class ToolCall(Ledger):
     error_kind: Mapped[str | None] = mapped_column(sa.String(30))
     idempotency_key: Mapped[str] = mapped_column(sa.String(100))
     attempt: Mapped[int] = mapped_column(default=0)
+    changed: Mapped[int] = mapped_column(default=0)
+    """How many rows it changed."""
     undo_problem: Mapped[str | None] = mapped_column(WireText)
     """Why what it changed cannot be taken back, where that is so."""
     undone_by: Mapped[str | None] = mapped_column(sa.String(36))
