@@ -224,16 +224,24 @@ class _Planner:
         return not refused and place not in self._skip
 
     def _refuse_orphans(self, steps: list[list[Step]]) -> None:
-        """Keep rows to which others refer that are not of these changes: they would go, or lose their parent."""
-        for row in self._rows.values():
-            if row.layout is None or row.current is None or row.now is not None or row.place(WHOLE) in self._force:
-                continue
-            referring = next(self._referring(row.layout, row.identity), None)
-            if referring is not None:
+        """Keep rows to which others refer that stay: they would go along, or lose their parent."""
+        waiting = True
+        while waiting:
+            waiting = False
+            for row in self._rows.values():
+                if row.layout is None or row.current is None or row.now is not None:
+                    continue
+                referring = next(self._referring(row.layout, row.identity), None)
+                if referring is None or row.place(WHOLE) in self._force:
+                    continue
                 note = row.notes[WHOLE]
                 row.note(WHOLE, note.wrote, note.current, note.wanted, f"Rows of {referring} refer to it by now.")
+                # It stays as it would have been, and so does what it refers to.
+                row.now, waiting = row.current, True
                 for group in steps:
-                    group[:] = [step for step in group if (step.layout.table, step.written_key) != (row.table, row.key)]
+                    for step in [one for one in group if row.is_of(one) and one.action == "delete"]:
+                        row.now = step.values
+                        group.remove(step)
 
     def _referring(self, layout: Layout, key: Key) -> Iterator[str]:
         for table in layout.base.metadata.tables.values():
@@ -269,6 +277,9 @@ class _Rehearsed:
 
     def place(self, name: str) -> str:
         return f"{self.table} {self.key} {name}"
+
+    def is_of(self, step: Step) -> bool:
+        return (step.layout.table, step.written_key) == (self.table, self.key)
 
     def note(self, name: str, wrote: Any, current: Any, wanted: Any, conflict: str | None) -> None:
         self.notes[name] = FieldPlan(self.place(name), name, wrote, current, wanted, conflict)
