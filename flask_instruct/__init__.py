@@ -14,6 +14,7 @@ from .errors import ProviderError
 from .errors import RecordGone
 from .errors import ToolError
 from .errors import Uncertain
+from .errors import UndoRefused
 from .extension import Instruct
 from .extension import generate_for
 from .handlers import AiResponseHandler
@@ -47,6 +48,7 @@ __all__ = [
     "Tool",
     "ToolError",
     "Uncertain",
+    "UndoRefused",
     "ai_tool",
     "ai_tools_from",
     "dom_id",

@@ -75,6 +75,10 @@ class AlreadyAnswered(InstructError):
     """Raise when a tool call request is answered a second time."""
 
 
+class UndoRefused(InstructError):
+    """Raise when a run or a call cannot be undone, now or ever; the message says why, for the person who asked."""
+
+
 class HandlerError(InstructError):
     """Raise when a handler cannot be named, found or built."""
 

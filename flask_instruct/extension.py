@@ -38,6 +38,7 @@ from .live.model_broadcasts import names
 from .live.reader import Reader
 from .messages import Effort
 from .panel import init_panel
+from .people import UndoMethods
 from .prompt import Message
 from .prompt import gen
 from .rules import RuleMethods
@@ -80,7 +81,7 @@ def _of_current_app() -> Surroundings | None:
 look_with(_of_current_app)
 
 
-class Instruct(RuleMethods, LiveMethods, ControlMethods):
+class Instruct(RuleMethods, LiveMethods, ControlMethods, UndoMethods):
     """The extension. Create it beside ``db``, then call :meth:`init_app` after ``db.init_app``.
 
     :param app: initialise this app at once.

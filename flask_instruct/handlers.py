@@ -52,24 +52,35 @@ class AiResponseHandler(HandlerBroadcasts):
     :param record: the mapped class of the record; inherited by subclasses.
     :param name: what the handler is registered as, and stored with each run; default: the class name.
     :param aliases: names of earlier days, under which stored runs are still found.
+    :param guard: keep tools from writing over what a person changed since the run has read it: True for all columns of
+        the record, or their names; inherited by subclasses.
     :raises DeclarationError: at class definition, for a wrong tool or name; says which class and which tool.
     """
 
     _instruct_model: ClassVar[type | None] = None
     _instruct_name: ClassVar[str] = ""
+    _instruct_guard: ClassVar[tuple[str, ...] | None] = None
     _instruct_toolbox: ClassVar[Toolbox] = Toolbox({}, (), ())
 
     call: ToolContext | None = None
     """The call that is being run, inside a tool."""
 
     def __init_subclass__(
-        cls, *, record: type | None = None, name: str | None = None, aliases: Sequence[str] = (), **kwargs: Any
+        cls,
+        *,
+        record: type | None = None,
+        name: str | None = None,
+        aliases: Sequence[str] = (),
+        guard: bool | Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
         if record is not None:
             if not (isinstance(record, type) and hasattr(record, "__mapper__")):
                 raise DeclarationError(f"{cls.__qualname__}: record must be a mapped class, not {record!r}.")
             cls._instruct_model = record
+        if guard is not None:
+            cls._instruct_guard = _guard_of(cls, guard)
         _refuse_replacement(cls)
         cls._instruct_toolbox = gather(cls, attached=_take_attached(cls), base=AiResponseHandler)
         cls._instruct_name = cls.__name__ if name is None else name
@@ -304,6 +315,23 @@ def _take_attached(cls: type[AiResponseHandler]) -> object:
     if "ai_tools" in vars(cls):  # the list is read here, once; on instances the name is the inherited method
         del cls.ai_tools
     return own
+
+
+def guarded_fields(cls: type[AiResponseHandler]) -> tuple[str, ...] | None:
+    """Return the fields of its record that a handler guards: none named for all of them, None where it guards none."""
+    return cls._instruct_guard
+
+
+def _guard_of(cls: type[AiResponseHandler], guard: bool | Sequence[str]) -> tuple[str, ...] | None:
+    if isinstance(guard, bool):
+        return () if guard else None
+    model = _mapped(cls)
+    if isinstance(guard, str) or not guard or model is None:
+        raise DeclarationError(f"{cls.__qualname__}: guard is True, or a list of columns of its record.")
+    for name in guard:
+        if not hasattr(model, name):
+            raise DeclarationError(f"{cls.__qualname__}: guard names {name!r}, which {model.__name__} has not.")
+    return tuple(guard)
 
 
 def _register(cls: type[AiResponseHandler], aliases: Sequence[str]) -> None:

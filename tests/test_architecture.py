@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "flask_instruct"
 
 # These tie the package to an app, so that no room may need them but to name a type; a prompt template is the app's too.
 APP = {"__init__", "__main__", "cli", "connections", "control", "development", "embedded", "extension", "handlers"}
-APP |= {"health", "loading", "operations", "playback", "prompt_template", "rules", "state", "supervisor"}
+APP |= {"health", "loading", "operations", "people", "playback", "prompt_template", "rules", "state", "supervisor"}
 APP |= {"testing", "transactions"}
 APP_LIBRARIES = ("flask", "flask_sqlalchemy", "flask_sock", "sqlalchemy", "redis", "rq", "werkzeug")
 

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 from flask import Flask
 
+from . import undo  # noqa: F401  # its routes
 from .approvals import instruct_approvals
 from .chat import instruct_chat
 from .observer import PanelObserver
 from .page import instruct_panel
+from .provenance import instruct_activity
+from .provenance import instruct_badge
+from .provenance import instruct_history
 from .views import blueprint
 
 if TYPE_CHECKING:
@@ -17,11 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = ["init_panel"]
 
+SHOWN = (instruct_panel, instruct_chat, instruct_approvals, instruct_history, instruct_badge, instruct_activity)
+"""What templates can show."""
+
 
 def init_panel(app: Flask, state: State) -> None:
     """Give an app the panel: its routes, the template function ``instruct_panel`` and the observer of runs."""
     app.register_blueprint(blueprint, url_prefix=state.config.url_prefix)
-    app.add_template_global(instruct_panel)
-    app.add_template_global(instruct_approvals)
-    app.add_template_global(instruct_chat)
+    for function in (
+        instruct_panel,
+        instruct_chat,
+        instruct_approvals,
+        instruct_history,
+        instruct_badge,
+        instruct_activity,
+    ):
+        app.add_template_global(function)
     state.observers.append(PanelObserver())

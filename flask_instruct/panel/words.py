@@ -125,6 +125,8 @@ CALL: dict[str, tuple[Tone, str]] = {
     "failed": ("failed", _("Failed")),
 }
 
+UNDONE = _("Undone")
+
 OUTCOMES: dict[str, str] = {
     "unknown_tool": _("There is no such tool"),
     "invalid_arguments": _("The arguments did not fit"),
@@ -228,6 +230,8 @@ def countdown() -> str:
 def call_phrase(call: ToolCall) -> Phrase:
     """Say how a tool call stands, and when it failed, of which kind the failure is."""
     tone, text = CALL.get(call.status, ("working", call.status))
+    if call.undone_by is not None:
+        return Phrase("stopped", gettext(UNDONE))
     if call.status == "failed":
         return Phrase(tone, gettext(text), gettext(OUTCOMES.get(call.error_kind or "", "")) if call.error_kind else "")
     going = next((effect for effect in call.effects if effect.status in ("running", "pending")), None)

@@ -22,6 +22,7 @@ from .asking import verdict
 from .capture import Capture
 from .change import keep
 from .effects import Effects
+from .guard import Guard
 from .models import ToolCall
 from .rows import update
 from .steps import Steps
@@ -49,6 +50,8 @@ class Calls:
         self._app_code = app_code
         self._effects = effects
         self._actor = actor
+        self.guard: Guard | None = None
+        """Keeps a tool from writing over what a person changed meanwhile, where the handler wants that."""
 
     def verdict(self, unit: Unit, call: ToolCall, request: ToolCallRequest) -> Verdict | None:
         """Return what a person has decided about a call, or None where nobody was asked."""
@@ -80,8 +83,8 @@ class Calls:
         values = call.answered(outcome.content, outcome.kind if outcome.error else None)
         if attempt.decided is not None:
             values["approver"] = attempt.decided.by
-        if capture is not None and capture.problem is not None:
-            values["undo_problem"] = capture.problem
+        if capture is not None:
+            values |= {"changed": len(capture.changes), "undo_problem": capture.problem}
         # The object is not flushed with the tool's edits, and has nothing that a rollback would leave in it.
         update(unit, call, **values)
         if capture is not None:
@@ -104,13 +107,19 @@ class Calls:
         config = self._state.config
 
         def work(handler: AiResponseHandler) -> ToolOutcome:
-            return run_tool(
+            if self.guard is not None:
+                self.guard.begin(unit.connection)
+            outcome = run_tool(
                 handler,
                 part,
                 context,
                 argument_bytes=config.argument_bytes,
                 result_chars=config.result_chars,
             )
+            if self.guard is None or outcome.error:
+                return outcome
+            self._state.db.session.flush()
+            return self.guard.check(unit.connection, outcome)
 
         outcome = self._app_code.run_tool(unit, call.name, work, capture)
         if decided is None or not decided.note:

@@ -67,6 +67,10 @@ def runs_before(session: Session, run: Run) -> list[Run]:
 
 
 def _said(run: Run) -> Iterator[Message]:
+    if run.kind == "undo":
+        told = "; ".join(call.result or call.name for call in run.calls)
+        yield Message("user", (Text(f"[{told} Read the records again before you change them.]"),))
+        return
     yield Message("user", _asked(run))
     for row in run.messages:
         if row.state == "cut" and run.status == "cancelled" and row.text:

@@ -40,6 +40,7 @@ from .claim import close_open_calls
 from .columns import now
 from .effects import Effects
 from .endings import describe
+from .guard import Guard
 from .interruption import Interrupted
 from .models import Run
 from .models import ToolCall
@@ -84,6 +85,7 @@ class Journal(Recorder):
         self._calls = Calls(state, self._steps, self._app_code, self._effects, run.actor)
         self._limits: dict[str, float] = {}
         self._asked: list[str] = []
+        self._read = run.read
         self._quotas = Quotas(state, state.db.engine, run, self._note_limit)
 
     def attach(self, handler: AiResponseHandler, offered: Iterable[type[Tool]], *, heard: bool = False) -> None:
@@ -92,6 +94,11 @@ class Journal(Recorder):
         :param heard: it may have heard text of an answer that was thrown away as the run was taken up again.
         """
         self._rounds.attach(handler)
+        guard = self._calls.guard = Guard.of(self._state, handler, self._read)
+        if guard is not None and self._read is None:
+            with self._steps.step() as (unit, run):
+                guard.begin(unit.connection)
+                run.read = dict(guard.read)
         self._limits = {tool.identifier: tool.timeout for tool in (*type(handler)._instruct_toolbox.tools, *offered)}
         if heard:
             self._rounds.lost(heard=True)
@@ -182,6 +189,8 @@ class Journal(Recorder):
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
                 run.is_doing()
+                if self._calls.guard is not None:
+                    run.read = dict(self._calls.guard.read)
                 if self._effects.wanted:
                     unit.ledger.expire(call, ["effects"])
                 else:

@@ -90,6 +90,8 @@ class Run(Ledger):
     """Whether its tools only show what they would change, until a person accepts that."""
     continues: Mapped[str | None] = mapped_column(sa.String(36))
     """The run of its conversation that it follows, empty for none of them; None: whichever ended before it."""
+    read: Mapped[dict[str, Any] | None]
+    """Of a guarded handler, what the run has read of its record: a digest by field."""
     title: Mapped[str | None] = mapped_column(WireName(200))
     """What its conversation is called, on the first run of one."""
     status: Mapped[str] = mapped_column(sa.String(20), default="queued")
@@ -230,6 +232,8 @@ class ToolCall(Ledger):
     """When a person was asked to approve it."""
     approver: Mapped[str | None] = mapped_column(sa.String(500))
     """Who approved it, of what needed an approval."""
+    changed: Mapped[int] = mapped_column(default=0)
+    """How many rows it changed."""
     undo_problem: Mapped[str | None] = mapped_column(WireText)
     """Why what it changed cannot be taken back, where that is so."""
     undone_by: Mapped[str | None] = mapped_column(sa.String(36))

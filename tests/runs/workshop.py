@@ -30,6 +30,7 @@ from flask_instruct import Instruct
 from flask_instruct import ai_tool
 from flask_instruct.runs.capture import Capture
 from flask_instruct.runs.ledger import Ledger
+from flask_instruct.runs.models import Run
 from flask_instruct.runs.unit import joined_session
 from flask_instruct.runs.unit import ledger_engine
 from flask_instruct.runs.unit import unit_of_work
@@ -279,6 +280,13 @@ def captured(app: Flask) -> Iterator[Capture]:
             capture.follow(session)
             yield capture
     db.session.remove()
+
+
+def reread(run: Run) -> Run:
+    """Return the run as it stands in the database now."""
+    run_id = sa.inspect(run).identity
+    db.session.remove()
+    return db.session.get_one(Run, run_id)
 
 
 def told(capture: Capture) -> list[tuple[str, str, str, Any, Any]]:
