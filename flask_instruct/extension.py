@@ -21,6 +21,7 @@ from .attachments import Document
 from .attachments import Image
 from .attachments import attached
 from .config import Config
+from .dashboard import init_dashboard
 from .errors import ConfigurationError
 from .errors import HandlerError
 from .errors import RunEnded
@@ -114,6 +115,7 @@ class Instruct(LiveMethods):
         add_tables(db.metadata)
         state.live = init_live(app, state.config, lambda: state.redis)
         init_panel(app, state)
+        init_dashboard(app, state)
         init_health(app, state)
         logs.install()
 
@@ -127,6 +129,11 @@ class Instruct(LiveMethods):
     def authorize_stream(self, rule: _A) -> _A:
         """Register who may listen to a stream: ``rule(viewer, stream) -> bool``, besides the signed name."""
         self._hooks.authorize_stream = rule
+        return rule
+
+    def authorize_dashboard(self, rule: _A) -> _A:
+        """Register who may see the dashboard: ``rule(actor) -> bool``. Until there is a rule nobody may."""
+        self._hooks.authorize_dashboard = rule
         return rule
 
     def actor(self, rule: _A) -> _A:

@@ -63,6 +63,7 @@ class Run(Ledger):
     __tablename__ = "instruct_run"
     __table_args__ = (
         sa.Index("ix_instruct_run_status_lease", "status", "lease_until"),
+        sa.Index("ix_instruct_run_created", "created_at", "id"),
         sa.UniqueConstraint("handler", "idempotency_key"),
         # One at work in each conversation, whatever workers believe.
         sa.Index(
@@ -83,7 +84,7 @@ class Run(Ledger):
     idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
     kind: Mapped[str] = mapped_column(sa.String(10), default="ai")
     """``ai``, or ``undo`` for a person's taking back of another run's changes."""
-    undoes: Mapped[str | None] = mapped_column(sa.String(36))
+    undoes: Mapped[str | None] = mapped_column(sa.String(36), index=True)
     """The run of which this one took changes back."""
     preview: Mapped[bool] = mapped_column(default=False)
     """Whether its tools only show what they would change, until a person accepts that."""
