@@ -51,12 +51,12 @@ class Place:
         moment, _, identifier = text.rpartition("_")
         try:
             found = datetime.fromisoformat(moment)
-            return cls(found, str(UUID(identifier))) if found.tzinfo else None
+            return cls(found.astimezone(UTC), str(UUID(identifier))) if found.tzinfo else None
         except (ValueError, OverflowError):
             return None
 
     def __str__(self) -> str:
-        return f"{self.moment.astimezone(UTC).isoformat()}_{self.id}"
+        return f"{self.moment.isoformat()}_{self.id}"
 
     def is_before(self) -> sa.ColumnElement[bool]:
         """Return the condition of being older."""

@@ -22,10 +22,9 @@ __all__ = ["app", "board_database", "client", "enter", "runs", "site", "work", "
 
 
 @pytest.fixture(autouse=True)
-def rule(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def rule(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ada looks after the boards."""
     monkeypatch.setattr(app.extensions["instruct"].hooks, "authorize_dashboard", lambda actor: actor == "Ada")
-    yield
 
 
 @pytest.fixture
