@@ -132,16 +132,14 @@ def run(run_id: UUID) -> ResponseReturnValue:
     shown = state.run(str(run_id))
     if shown is None:
         return _gone()
-    discreet = Discreet.of(state)
     return _page(
         "run.html",
         run=shown,
-        story=story(state.db.session, shown, discreet.text),
+        story=story(state.db.session, shown, Discreet.of(state).text),
         key=panel_key(shown.handler),
         stream=turbo_stream_from(PANEL, shown.handler),
         live_scripts=instruct_scripts,
         script=_asset("instruct-dashboard.js"),
-        discreet=discreet,
         attached=attached(shown) if shown.attached else "",
     )
 
@@ -199,6 +197,7 @@ def _page(template: str, **context: Any) -> str:
     shared = {
         "said": words,
         "numbers": numbers,
+        "discreet": Discreet.of(_state()),
         "stylesheets": [asset_url("instruct-panel.css"), _asset("instruct-dashboard.css")],
         "nonce": _nonce(),
         "here": request.endpoint,

@@ -72,7 +72,7 @@ def test_other_cells_stay_as_they_are() -> None:
 
 def test_it_is_sent_as_it_is_read(
     app: Flask, client: FlaskClient, statements: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # noqa: E501
+) -> None:
     monkeypatch.setattr(spreadsheet, "PIECE", 2)
     with app.app_context():
         for _ in range(6):
