@@ -33,7 +33,7 @@ from .differences import Difference
 from .differences import differences
 from .values import in_words
 from .values import key_in_words
-from .values import untagged
+from .values import plain
 
 AnySession = Session | scoped_session[Any]
 Veil = Callable[[str], str]
@@ -183,15 +183,13 @@ def _changed(change: Change, veil: Veil) -> Changed:
     def said(value: Any) -> str:
         return veil(in_words(value))
 
-    fields = differences(_veiled(change.before, veil), _veiled(change.after, veil), said)
+    sides = ({name: plain(value) for name, value in (side or {}).items()} for side in (change.before, change.after))
+    fields = differences(*(_veiled(side, veil) for side in sides), said=said)
     return Changed(change.action, change.entity or change.table, veil(key_in_words(change.key)), fields)
 
 
-def _veiled(fields: dict[str, Any] | None, veil: Veil) -> dict[str, Any] | None:
-    if fields is None:
-        return None
-    plain = {name: untagged(value) for name, value in fields.items()}
-    return {name: veil(value) if isinstance(value, str) else value for name, value in plain.items()}
+def _veiled(fields: dict[str, Any], veil: Veil) -> dict[str, Any]:
+    return {name: veil(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _decision(approval: Approval, veil: Veil) -> Decision:

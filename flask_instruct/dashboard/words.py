@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from ..panel.language import gettext
 from ..panel.language import marked as _
@@ -61,6 +62,13 @@ MESSAGE: dict[str, str] = {
     "streaming": _("Being received"),
     "cut": _("Broke off"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody by id, in the form in which ``instruct/actor.html`` is given a run."""
+
+    actor: str
 
 
 def status(name: str, *, interrupted: bool = False) -> Phrase:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from flask import Flask
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from flask_instruct.dashboard.differences import items
 from flask_instruct.dashboard.differences import words
 from flask_instruct.dashboard.values import in_words
 from flask_instruct.dashboard.values import key_in_words
+from flask_instruct.dashboard.values import plain
 
 
 def sides(pieces: tuple[Piece, ...]) -> tuple[str, str]:
@@ -89,22 +92,44 @@ def test_long_lists_and_values_are_cut() -> None:
     assert len(field.before or "") == 4001
 
 
+@pytest.fixture
+def context() -> Iterator[None]:
+    with Flask(__name__).app_context():
+        yield
+
+
+@pytest.mark.usefixtures("context")
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("written", "said"),
     [
         (None, "nothing"),
         (True, "yes"),
         (False, "no"),
         (1.5, "1.5"),
         ("text", "text"),
-        ({"$decimal": "1.50"}, "1.50"),
-        ([1, 2], "[\n  1,\n  2\n]"),
+        ({"decimal": "1.50"}, "1.50"),
+        ({"datetime": "2030-05-01T10:00:00+00:00"}, "2030-05-01T10:00:00+00:00"),
+        ({"enum": "OPEN"}, "OPEN"),
+        ({"interval": 90_000_000}, "0:01:30"),
+        ({"bytes": {"sha256": "0123456789abcdef", "size": 2048}}, "2,048 bytes, SHA-256 0123456789ab…"),
+        ({"redacted": True}, "not kept"),
+        ({"stored": {"decimal": "2"}}, "2"),
+        ({"array": [{"decimal": "1"}, [None]]}, '[\n  "1",\n  [\n    null\n  ]\n]'),
+        ({"json": [1, {"decimal": 2}]}, '[\n  1,\n  {\n    "decimal": 2\n  }\n]'),
+        ({"json": None}, "nothing"),
+        ({"unknown": "<Odd>"}, "<Odd>"),
         ({"a": 1, "b": 2}, '{\n  "a": 1,\n  "b": 2\n}'),
     ],
 )
-def test_values_are_said_in_words(value: Any, said: str) -> None:
-    assert in_words(value) == said
+def test_values_are_said_in_words(written: Any, said: str) -> None:
+    assert in_words(plain(written)) == said
+
+
+def test_a_redacted_value_that_changed_is_seen_to_have_changed() -> None:
+    (field,) = differences({"secret": plain({"redacted": True})}, {"secret": plain({"redacted": True})}, in_words)
+    assert (field.before, field.after) == ("not kept", "not kept")
 
 
 def test_a_key_is_said_in_words() -> None:
-    assert [key_in_words(key) for key in ("[7]", '["a", 2]', "odd", '{"a": 1}')] == ["7", "a, 2", "odd", '{"a": 1}']
+    written = ("[7]", '["a", 2]', '[{"uuid": "0190"}]', "odd", '{"a": 1}')
+    assert [key_in_words(key) for key in written] == ["7", "a, 2", "0190", "odd", '{"a": 1}']

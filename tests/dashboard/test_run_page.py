@@ -94,8 +94,11 @@ def test_the_changes_of_a_call_are_told_field_by_field(context: Flask, read: Rea
     texts = ({"text": "Keep the first part and drop this."}, {"text": "Keep the first part and add that."})
     a_change(call, 1, before=texts[0], after=texts[1])
     a_change(call, 2, "insert", key="[8]", before=None, after={"text": "new", "done": False})
-    a_change(call, 3, "delete", entity=None, table="card_tag", key='[8, "x"]', before={"tags": ["a"]}, after=None)
-    a_change(call, 4, before={"tags": ["a", "b"], "price": {"$decimal": "1.50"}}, after={"tags": ["b", "c"], "price": {"$decimal": "2.00"}})  # fmt: skip  # noqa: E501
+    gone = {"tags": {"json": ["a"]}}
+    a_change(call, 3, "delete", entity=None, table="card_tag", key='[8, "x"]', before=gone, after=None)
+    before = {"tags": {"json": ["a", "b"]}, "price": {"decimal": "1.50"}, "pin": {"redacted": True}}
+    after = {"tags": {"json": ["b", "c"]}, "price": {"decimal": "2.00"}, "pin": {"redacted": True}}
+    a_change(call, 4, before=before, after=after)
     page = read(run.id)
     assert "This cannot be taken back: It sent raw SQL." in page
     assert "Changed: Card 7" in page
@@ -103,6 +106,7 @@ def test_the_changes_of_a_call_are_told_field_by_field(context: Flask, read: Rea
     assert "Added: Card 8 text added: new done added: no" in page
     assert "Deleted: card_tag 8, x" in page
     assert "tags removed: a b added: c price removed: 1.50 → added: 2.00" in page
+    assert "pin removed: not kept → added: not kept" in page
     assert "Changed rows 4" in page
 
 
