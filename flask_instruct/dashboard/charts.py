@@ -9,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import groupby
 from typing import Literal
 
 from ..panel.language import gettext as _
@@ -101,19 +102,16 @@ class Chart:
 
     def path(self, number: int) -> str:
         """Return the line of a series for an SVG path; where a number is missing it is broken."""
-        parts: list[str] = []
-        pen_down = False
-        for place, value in enumerate(self.series[number].values):
-            if value is None:
-                pen_down = False
-                continue
-            x, y = _short((place + 0.5) * WIDTH), _short(HEIGHT - float(value) / self.top * HEIGHT)
-            # A point alone would not be seen: each begins with a short level stroke.
-            parts.append(f"L{x:g} {y:g}" if pen_down else f"M{_short(x - 2):g} {y:g}H{x:g}")
-            if not pen_down:
-                parts.append(f"H{_short(x + 2):g}M{x:g} {y:g}")
-            pen_down = True
+        values = enumerate(self.series[number].values)
+        parts = []
+        for missing, stretch in groupby(values, key=lambda pair: pair[1] is None):
+            if not missing:
+                points = [self._point(place, float(value or 0)) for place, value in stretch]
+                parts.append(_line(points))
         return "".join(parts)
+
+    def _point(self, place: int, value: float) -> tuple[float, float]:
+        return _short((place + 0.5) * WIDTH), _short(HEIGHT - value / self.top * HEIGHT)
 
     def rows(self) -> list[tuple[str, list[str]]]:
         """Return the table: a name and the numbers in words, for each hour or day."""
@@ -174,6 +172,14 @@ def _dollars(number: Number | None) -> str:
 
 def _seconds(number: Number | None) -> str:
     return numbers.seconds(None if number is None else float(number))
+
+
+def _line(points: list[tuple[float, float]]) -> str:
+    if len(points) == 1:
+        # A point alone would not be seen: it becomes a short level stroke.
+        x, y = points[0]
+        return f"M{_short(x - 2):g} {y:g}H{_short(x + 2):g}"
+    return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
 def _round_up(number: float) -> float:

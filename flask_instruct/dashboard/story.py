@@ -183,9 +183,13 @@ def _changed(change: Change, veil: Veil) -> Changed:
     def said(value: Any) -> str:
         return veil(in_words(value))
 
-    sides = ({name: plain(value) for name, value in (side or {}).items()} for side in (change.before, change.after))
-    fields = differences(*(_veiled(side, veil) for side in sides), said=said)
+    before, after = _veiled(_plain(change.before), veil), _veiled(_plain(change.after), veil)
+    fields = differences(before, after, said)
     return Changed(change.action, change.entity or change.table, veil(key_in_words(change.key)), fields)
+
+
+def _plain(fields: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: plain(value) for name, value in (fields or {}).items()}
 
 
 def _veiled(fields: dict[str, Any], veil: Veil) -> dict[str, Any]:
