@@ -4,9 +4,11 @@ took; by hour or day, by model and by handler. A fixed number of statements, wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -33,6 +35,8 @@ OUTCOMES: dict[str, tuple[str, ...]] = {
 
 _OF_PERSONS = ("undo",)
 """Kinds of runs that no model has a part in."""
+PERCENTS = (50, 95)
+"""Of a hundred values ordered by size, those that are told."""
 _MOST_ROWS = 50
 """Models and handlers of a table; what comes after them has next to no part in the sums."""
 
@@ -111,71 +115,40 @@ class Figures:
 def figures(session: AnySession, span: Span) -> Figures:
     """Add up what happened in a span."""
     moments = {name: Moment() for name in span.names()}
-    function, _ = STEPS[span.step]
-    _count_runs(session, span, moments, function(Run.created_at))
-    _add_model_calls(session, span, moments, function(ModelCall.created_at))
-    took = seconds_between(Run.started_at, Run.ended_at)
-    for name, pair in _percentiles(session, function(Run.created_at), took, *_well_ended(span)).items():
-        moments[name].run_seconds = pair
-    answered = (*_within(ModelCall.created_at, span), ModelCall.error_class.is_(None), ModelCall.seconds.is_not(None))
-    for name, pair in _percentiles(session, function(ModelCall.created_at), ModelCall.seconds, *answered).items():
-        moments[name].call_seconds = pair
-    return Figures(list(moments.values()), _by_model(session, span, answered), _by_handler(session, span))
+    _count_runs(session, span, moments)
+    _time_runs(session, span, moments)
+    models = _add_model_calls(session, span, moments)
+    return Figures(list(moments.values()), models, _by_handler(session, span))
 
 
-def _count_runs(session: AnySession, span: Span, moments: dict[str, Moment], when: sa.ColumnElement[str]) -> None:
+def _count_runs(session: AnySession, span: Span, moments: dict[str, Moment]) -> None:
+    when = STEPS[span.step][0](Run.created_at)
     query = sa.select(when, Run.status, sa.func.count()).where(*_runs_within(span)).group_by(when, Run.status)
     outcome_of = {status: outcome for outcome, statuses in OUTCOMES.items() for status in statuses}
     for name, status, count in session.execute(query):
         moments[name].runs[outcome_of[status]] += count
 
 
-def _add_model_calls(session: AnySession, span: Span, moments: dict[str, Moment], when: sa.ColumnElement[str]) -> None:
+def _time_runs(session: AnySession, span: Span, moments: dict[str, Moment]) -> None:
+    when = STEPS[span.step][0](Run.created_at).label("of_moment")
+    took = _hundredths(seconds_between(Run.started_at, Run.ended_at)).label("took")
+    ended = (*_runs_within(span), Run.status == "succeeded", Run.started_at.is_not(None), Run.ended_at.is_not(None))
+    query = sa.select(when, took, sa.func.count()).where(*ended).group_by("of_moment", "took")
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for name, hundredths, count in session.execute(query):
+        counts[name][hundredths] += count
+    for name, counted in counts.items():
+        moments[name].run_seconds = _percentiles(counted)
+
+
+def _add_model_calls(session: AnySession, span: Span, moments: dict[str, Moment]) -> list[OfModel]:
+    when = STEPS[span.step][0](ModelCall.created_at)
     query = (
         sa.select(
             when,
-            sa.func.count(),
-            sa.func.count(ModelCall.error_class),
-            sa.func.sum(_tokens()),
-            sa.func.sum(ModelCall.cost),
-        )
-        .where(*_within(ModelCall.created_at, span))
-        .group_by(when)
-    )
-    for name, calls, failed, tokens, cost in session.execute(query):
-        moment = moments[name]
-        moment.model_calls, moment.failed_calls, moment.tokens, moment.cost = calls, failed, int(tokens or 0), cost
-
-
-def _percentiles(
-    session: AnySession, group: sa.ColumnElement[str], value: Any, *conditions: sa.ColumnElement[bool]
-) -> dict[str, tuple[float, float]]:
-    """Return for each group the value that half of all are at most, and that 95 of 100 are: the nearest rank."""
-    ranked = (
-        sa.select(
-            group.label("name"),
-            value.label("value"),
-            sa.func.row_number().over(partition_by=group, order_by=value).label("place"),
-            sa.func.count().over(partition_by=group).label("many"),
-        )
-        .where(*conditions)
-        .subquery()
-    )
-
-    def at(percent: int) -> sa.ColumnElement[float]:
-        return sa.func.min(sa.case((ranked.c.place * 100 >= ranked.c.many * percent, ranked.c.value)))
-
-    found = session.execute(sa.select(ranked.c.name, at(50), at(95)).group_by(ranked.c.name))
-    return {name: (float(half), float(most)) for name, half, most in found}
-
-
-def _by_model(session: AnySession, span: Span, answered: Sequence[sa.ColumnElement[bool]]) -> list[OfModel]:
-    calls = sa.func.count().label("calls")
-    query = (
-        sa.select(
             ModelCall.provider,
             ModelCall.model,
-            calls,
+            sa.func.count(),
             sa.func.count(ModelCall.error_class),
             sa.func.sum(ModelCall.input_tokens),
             sa.func.sum(ModelCall.output_tokens),
@@ -183,19 +156,84 @@ def _by_model(session: AnySession, span: Span, answered: Sequence[sa.ColumnEleme
             sa.func.count(ModelCall.cost),
         )
         .where(*_within(ModelCall.created_at, span))
-        .group_by(ModelCall.provider, ModelCall.model)
-        .order_by(calls.desc(), ModelCall.model)
-        .limit(_MOST_ROWS)
+        .group_by(when, ModelCall.provider, ModelCall.model)
     )
-    name = sa.func.coalesce(ModelCall.provider, "") + ":" + ModelCall.model
-    took = _percentiles(session, name, ModelCall.seconds, *answered)
-    return [
-        OfModel(
-            provider, model, many, failed, int(read or 0), int(written or 0), cost, many - priced,
-            took.get(f"{provider or ''}:{model}"),
+    models: dict[tuple[str | None, str], OfModel] = {}
+    for name, provider, model, calls, failed, read, written, cost, priced in session.execute(query):
+        moment = moments[name]
+        read, written = int(read or 0), int(written or 0)
+        moment.model_calls += calls
+        moment.failed_calls += failed
+        moment.tokens += read + written
+        moment.cost = _sum(moment.cost, cost)
+        known = models.get((provider, model)) or OfModel(provider, model, 0, 0, 0, 0, None, 0, None)
+        models[provider, model] = OfModel(
+            provider,
+            model,
+            known.calls + calls,
+            known.failed + failed,
+            known.input_tokens + read,
+            known.output_tokens + written,
+            _sum(known.cost, cost),
+            known.unpriced + calls - priced,
+            None,
         )
-        for provider, model, many, failed, read, written, cost, priced in session.execute(query)
-    ]  # fmt: skip
+    _time_model_calls(session, span, moments, models)
+    return sorted(models.values(), key=lambda each: (-each.calls, each.model))[:_MOST_ROWS]
+
+
+def _time_model_calls(
+    session: AnySession, span: Span, moments: dict[str, Moment], models: dict[tuple[str | None, str], OfModel]
+) -> None:
+    """Tell how long the calls took that were answered."""
+    when = STEPS[span.step][0](ModelCall.created_at).label("of_moment")
+    took = _hundredths(ModelCall.seconds).label("took")
+    query = (
+        sa.select(when, ModelCall.provider, ModelCall.model, took, sa.func.count())
+        .where(*_within(ModelCall.created_at, span), ModelCall.error_class.is_(None), ModelCall.seconds.is_not(None))
+        .group_by("of_moment", ModelCall.provider, ModelCall.model, "took")
+    )
+    by_moment: dict[str, Counter[int]] = defaultdict(Counter)
+    by_model: dict[tuple[str | None, str], Counter[int]] = defaultdict(Counter)
+    for name, provider, model, hundredths, count in session.execute(query):
+        by_moment[name][hundredths] += count
+        by_model[provider, model][hundredths] += count
+    for name, counted in by_moment.items():
+        moments[name].call_seconds = _percentiles(counted)
+    for key, counted in by_model.items():
+        models[key] = replace(models[key], seconds=_percentiles(counted))
+
+
+def _hundredths(seconds: Any) -> sa.ColumnElement[int]:
+    """Round seconds as far as they are told, in hundredths: to 0.01 s below one, to 0.1 s below ten, else to 1 s.
+
+    So few different values are left that counting them is cheap: a window over all of them took three times as long.
+    """
+
+    def rounded(value: Any) -> sa.ColumnElement[int]:
+        return sa.cast(sa.func.round(value), sa.Integer)
+
+    return sa.case(
+        (seconds < 1, rounded(seconds * 100)),
+        (seconds < 10, rounded(seconds * 10) * 10),
+        else_=rounded(seconds) * 100,
+    )
+
+
+def _percentiles(counted: Counter[int]) -> tuple[float, float]:
+    """Return what half of all values are at most, and what 95 of 100 are: the nearest rank."""
+    many, seen = counted.total(), 0
+    ranks: list[int] = []
+    for value in sorted(counted):
+        seen += counted[value]
+        while len(ranks) < len(PERCENTS) and seen * 100 >= many * PERCENTS[len(ranks)]:
+            ranks.append(value)
+    half, most = ranks
+    return half / 100, most / 100
+
+
+def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    return other if one is None else one if other is None else one + other
 
 
 def _by_handler(session: AnySession, span: Span) -> list[OfHandler]:
@@ -228,10 +266,6 @@ def _tokens() -> sa.ColumnElement[int]:
 
 def _runs_within(span: Span) -> tuple[sa.ColumnElement[bool], ...]:
     return (*_within(Run.created_at, span), Run.kind.not_in(_OF_PERSONS))
-
-
-def _well_ended(span: Span) -> tuple[sa.ColumnElement[bool], ...]:
-    return (*_runs_within(span), Run.status == "succeeded", Run.started_at.is_not(None), Run.ended_at.is_not(None))
 
 
 def _within(column: Any, span: Span) -> tuple[sa.ColumnElement[bool], ...]:
