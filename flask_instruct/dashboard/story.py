@@ -146,9 +146,10 @@ def story(session: AnySession, run: Run, veil: Veil) -> Story:
         sums=_sums(model_calls),
         spending=spent_by_run(session, run.id),
         proposals=[_decision(each, veil) for each in approvals if each.call_id is None],
-        undone_by=session.scalars(
-            sa.select(Run).where(Run.undoes == run.id).order_by(Run.created_at).limit(SHOWN_UNDONE)
-        ).all(),
+        undone_by=sorted(
+            session.scalars(sa.select(Run).where(Run.undoes == run.id).limit(SHOWN_UNDONE)),
+            key=lambda undo: undo.created_at,
+        ),
         changes=sum(counts.values()),
     )
 

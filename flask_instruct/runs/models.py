@@ -64,6 +64,13 @@ class Run(Ledger):
     __table_args__ = (
         sa.Index("ix_instruct_run_status_lease", "status", "lease_until"),
         sa.Index("ix_instruct_run_created", "created_at", "id"),
+        # Of the few that have one: with all the others in it SQLite takes the index for useless.
+        sa.Index(
+            "ix_instruct_run_undoes",
+            "undoes",
+            sqlite_where=sa.column("undoes").is_not(None),
+            postgresql_where=sa.column("undoes").is_not(None),
+        ),
         sa.UniqueConstraint("handler", "idempotency_key"),
         # One at work in each conversation, whatever workers believe.
         sa.Index(
@@ -84,7 +91,7 @@ class Run(Ledger):
     idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
     kind: Mapped[str] = mapped_column(sa.String(10), default="ai")
     """``ai``, or ``undo`` for a person's taking back of another run's changes."""
-    undoes: Mapped[str | None] = mapped_column(sa.String(36), index=True)
+    undoes: Mapped[str | None] = mapped_column(sa.String(36))
     """The run of which this one took changes back."""
     preview: Mapped[bool] = mapped_column(default=False)
     """Whether its tools only show what they would change, until a person accepts that."""
