@@ -16,7 +16,7 @@ help:
 	@echo "make chaos  what is too long for make test: every fault at every point of a run, storms (writes docs/reliability.md)"
 	@echo "make check  style, types and documentation"
 	@echo "make docs   build the documentation into docs/_build/html"
-	@echo "make bench  measure deltas, turns, workers, the ledger and live pages, beside other libraries (ARGS=--check)"
+	@echo "make bench  measure deltas, turns, workers, the ledger, live pages and changes, beside other libraries (ARGS=--check)"
 	@echo "make clean  remove everything that these made, but the data of the example app"
 
 demo:
@@ -50,7 +50,7 @@ bench:
 	@$(VENV)/bin/python -c 'from importlib.util import find_spec; import sys; sys.exit(not all(map(find_spec, sys.argv[1:])))' \
 		agents flask_rq flask_socketio llm pydantic_ai || \
 		$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
-	@status=0; for name in wire jobs live; do $(RUN) benchmarks $$name $(ARGS) || status=$$?; done; exit $$status
+	@status=0; for name in wire jobs live changes; do $(RUN) benchmarks $$name $(ARGS) || status=$$?; done; exit $$status
 
 clean:
 	rm -rf $(VENV) docs/_build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis test-artifacts

@@ -1,4 +1,4 @@
-"""``python -m benchmarks wire|jobs|live [--check]``."""
+"""``python -m benchmarks wire|jobs|live|changes [--check]``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 from typing import Any
 
+from . import changes
 from . import jobs
 from . import live
 from . import wire
@@ -50,6 +51,13 @@ def benchmarks() -> Mapping[str, Benchmark]:
             live.Sizes(),
             live.QUICK,
             "turns of each server",
+        ),
+        "changes": Benchmark(
+            "what it costs to record the rows that a tool changes",
+            changes.report,
+            changes.Sizes(),
+            changes.QUICK,
+            "pairs of tools",
         ),
     }
 

@@ -17,6 +17,8 @@ from flask_instruct.config import Config
 from flask_instruct.panel.markdown import markdown
 
 from . import auth
+from . import broadcasts as broadcasts  # With handlers it is imported for what it declares.
+from . import handlers as handlers
 from . import security
 from . import seeding
 from . import stories

@@ -1,4 +1,4 @@
-"""What the AI may do to an assessment: the tools, and how each change reaches the open pages."""
+"""What the AI may do to an assessment: the tools. How their edits reach the open pages is said in ``broadcasts``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from flask_instruct import AiResponseHandler
 from flask_instruct import Tool
 from flask_instruct import ToolError
 from flask_instruct import ai_tool
-from flask_instruct.live.turbo_stream import dom_id
 
 from . import editing
 from . import post
@@ -44,68 +43,8 @@ class CriterionWeight(BaseModel):
     weight: Weight
 
 
-class AssessmentPage(AiResponseHandler, record=Assessment):
-    """How the parts of an assessment reach the pages that show it, whoever changed them: a tool or a person's form.
-
-    Parts are changed into their new form (``morph``), so that an open editor, a caret and the focus stay.
-    """
-
-    def show_heading(self) -> None:
-        self._show("heading", "assessments/_heading.html")
-
-    def show_instructions(self) -> None:
-        self._show("instructions", "assessments/_instructions.html")
-
-    def show_rubric(self) -> None:
-        """Send the whole list: after a move the order is right, however often it is replayed."""
-        self._show("rubric", "rubric/_rubric.html")
-
-    def show_criterion(self, criterion: Criterion) -> None:
-        self.broadcast_replace_to(
-            self.record, target=criterion, template="rubric/_criterion.html", method="morph", criterion=criterion
-        )
-        self._show("rubric_summary", "rubric/_summary.html")
-
-    def hide_criterion(self, target: str) -> None:
-        """Take a criterion off the page by its element's id; the row is gone already."""
-        self.broadcast_remove_to(self.record, target=target)
-        self._show("rubric_summary", "rubric/_summary.html")
-
-    def show_new_comment(self, comment: Comment) -> None:
-        target = dom_id(comment.reply_to, "replies") if comment.reply_to else dom_id(self.record, "comments")
-        self.broadcast_append_to(self.record, target=target, template="comments/_comment.html", comment=comment)
-        self._show_card()
-
-    def show_state(self, thread: Comment) -> None:
-        """Change only the part that says whether a thread is settled."""
-        self.broadcast_replace_to(
-            self.record,
-            target=dom_id(thread, "state"),
-            template="comments/_state.html",
-            method="morph",
-            comment=thread,
-        )
-        self._show_card()
-
-    def show_mail(self) -> None:
-        self._show("mail", "assessments/_mail.html")
-
-    def _show(self, part: str, template: str) -> None:
-        self.broadcast_replace(part, template=template, method="morph", assessment=self.record)
-        self._show_card()
-
-    def _show_card(self) -> None:
-        self.broadcast_replace_to(
-            "assessments",
-            target=dom_id(self.record, "card"),
-            template="assessments/_card.html",
-            method="morph",
-            assessment=self.record,
-        )
-
-
-class AssessmentUpdater(AssessmentPage, record=Assessment):
-    """The tools. Each makes one change, shows it and says what is now true, so that the model needs no second look."""
+class AssessmentUpdater(AiResponseHandler, record=Assessment):
+    """The tools. Each makes one change and says what is now true, so that the model needs no second look."""
 
     @ai_tool
     def read_assessment(self) -> dict[str, Any]:
@@ -132,7 +71,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         """
         with _told_to_the_model():
             editing.rename(self.record, new_title, self._editor)
-        self.show_heading()
         return f"The title is now “{self.record.title}”."
 
     @ai_tool
@@ -143,7 +81,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         """
         with _told_to_the_model():
             editing.rewrite_instructions(self.record, new_instructions, self._editor)
-        self.show_instructions()
         return f"Instructions replaced; they now have {self.record.word_count} words."
 
     @ai_tool
@@ -174,7 +111,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
             )
             if levels:
                 editing.set_levels(criterion, _pairs(levels), self._editor)
-        self.show_rubric()
         return f"Added criterion {criterion.id} “{criterion.name}”. {self._total()}"
 
     @ai_tool
@@ -190,7 +126,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
             raise ToolError("Nothing to change was given; name at least one of name, weight and description.")
         with _told_to_the_model():
             editing.change_criterion(criterion, self._editor, name=name, weight=weight, description=description)
-        self.show_criterion(criterion)
         return f"Criterion {criterion.id} “{criterion.name}” has weight {criterion.weight}. {self._total()}"
 
     @ai_tool
@@ -200,9 +135,8 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         :param criterion_id: Id as told by read_assessment.
         """
         criterion = self._criterion(criterion_id)
-        name, target = criterion.name, dom_id(criterion)
+        name = criterion.name
         editing.remove_criterion(criterion, self._editor)
-        self.hide_criterion(target)
         return f"Removed “{name}”. {self._total()}"
 
     @ai_tool
@@ -214,7 +148,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         """
         criterion = self._criterion(criterion_id)
         editing.move_criterion(criterion, position, self._editor)
-        self.show_rubric()
         return "The order is now: " + ", ".join(other.name for other in self.record.criteria) + "."
 
     @ai_tool
@@ -225,7 +158,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         """
         with _told_to_the_model():
             editing.set_weights(self.record, {entry.criterion_id: entry.weight for entry in weights}, self._editor)
-        self.show_rubric()
         return "Weights set: " + ", ".join(f"{other.name} {other.weight}" for other in self.record.criteria) + "."
 
     @ai_tool
@@ -238,7 +170,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         criterion = self._criterion(criterion_id)
         with _told_to_the_model():
             editing.set_levels(criterion, _pairs(levels), self._editor)
-        self.show_criterion(criterion)
         return f"“{criterion.name}” now has {len(criterion.levels)} levels."
 
     @ai_tool
@@ -259,7 +190,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         parent = self._comment(reply_to) if reply_to is not None else None
         with _told_to_the_model():
             comment = editing.add_comment(self.record, text, self._editor, reply_to=parent)
-        self.show_new_comment(comment)
         return f"Comment {comment.id} added."
 
     @ai_tool
@@ -271,7 +201,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         comment = self._comment(comment_id)
         thread = comment.reply_to or comment
         editing.resolve(thread, self._editor)
-        self.show_state(thread)
         return f"Thread {thread.id} is marked as settled."
 
     @ai_tool
@@ -284,7 +213,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         with _told_to_the_model():
             mail = editing.write_mail(self.record, subject, text, self._editor)
         self.after_commit(self.send_mail, mail.id)
-        self.show_mail()
         return f"The mail “{mail.subject}” to {len(mail.recipients)} students is written, and goes out now."
 
     def send_mail(self, mail_id: int) -> None:
@@ -293,7 +221,6 @@ class AssessmentUpdater(AssessmentPage, record=Assessment):
         mail = db.session.get_one(Mail, mail_id)
         post.deliver(mail, self.call.idempotency_key)
         mail.sent_at = now()
-        self.show_mail()
 
     def authorize_tool(self, tool: type[Tool], arguments: dict[str, Any], actor: Any) -> bool:
         """Let only a lead write to students: whoever can comment can put words into the AI's mouth."""

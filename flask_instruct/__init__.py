@@ -18,7 +18,9 @@ from .extension import Instruct
 from .extension import generate_for
 from .handlers import AiResponseHandler
 from .limits import Limits
+from .live.alone import publish
 from .live.turbo_stream import dom_id
+from .live.turbo_stream import turbo_stream
 from .orchestrator import Orchestrator
 from .prompt import Prompt
 from .prompt import gen
@@ -50,4 +52,6 @@ __all__ = [
     "dom_id",
     "gen",
     "generate_for",
+    "publish",
+    "turbo_stream",
 ]

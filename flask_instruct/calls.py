@@ -100,12 +100,16 @@ class ToolOutcome:
 
     :param exception: what was raised or refused, for the handler's callback and the ledger.
     :param arguments: the checked arguments by name, or what could be read of refused ones.
+    :param asks: why a person must be asked before the call runs, empty where the rule gives no reason; None: nobody is.
+    :param waits: a person was asked and has not decided, so that there is no end yet, and nothing for the model.
     """
 
     content: str
     kind: OutcomeKind
     exception: BaseException | None = None
     arguments: JsonObject | None = None
+    asks: str | None = None
+    waits: bool = False
 
     @property
     def error(self) -> bool:
@@ -209,9 +213,9 @@ def _admit(
         if not _allowed(handler, tool, checked.arguments, context.actor):
             refusal = ToolError(f"{tool.identifier} is not allowed here for the person who asked.")
             return ToolOutcome(str(refusal), "not_allowed", refusal, checked.arguments)
-        if not context.approved and _needs_approval(handler, tool, checked.arguments):
+        if not context.approved and (asks := _asks(handler, tool, checked.arguments)) is not None:
             refusal = ToolError(f"{tool.identifier} needs a person's approval, which was not given; it did not run.")
-            return ToolOutcome(str(refusal), "not_approved", refusal, checked.arguments)
+            return ToolOutcome(str(refusal), "not_approved", refusal, checked.arguments, asks)
         return tool, checked
     except InvalidArguments as refusal:
         return ToolOutcome(str(refusal), "invalid_arguments", refusal, given)
@@ -235,16 +239,22 @@ def _allowed(handler: AiResponseHandler, tool: type[Tool], arguments: JsonObject
     return answer
 
 
-def _needs_approval(handler: AiResponseHandler, tool: type[Tool], arguments: JsonObject) -> bool:
-    """A rule that fails cannot have said no, so it counts as yes (openai-agents#4545)."""
+def _asks(handler: AiResponseHandler, tool: type[Tool], arguments: JsonObject) -> str | None:
+    """Return why a person must approve the call, in the rule's words where it has any; None where nobody must.
+
+    A rule that fails, or says neither yes nor no, cannot have said no, so it counts as yes (openai-agents#4545).
+    """
     rule = tool.approval
     if not callable(rule):
-        return bool(rule)
+        return "" if rule else None
     try:
-        return rule(handler, dict(arguments)) is not False
+        said = rule(handler, dict(arguments))
     except Exception:
         logger.exception("The approval rule of %s failed; the tool needs approval", tool.identifier)
-        return True
+        return ""
+    if inspect.iscoroutine(said):  # a forgotten await
+        said.close()
+    return None if said is False else clean_text(said) if isinstance(said, str) else ""
 
 
 def _limited(handler: AiResponseHandler, context: ToolContext, tool: type[Tool], checked: Checked) -> ToolOutcome:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextlib import suppress
 
 import click
@@ -16,8 +14,10 @@ from flask.cli import ScriptInfo
 from flask.cli import pass_script_info
 from sqlalchemy.exc import SQLAlchemyError
 
-from .errors import ConfigurationError
+from .loading import load
 from .operations import COMMANDS
+from .operations import load_ours
+from .operations import plain_errors
 from .playback import COMMANDS as PLAYBACK
 from .runs.ledger import Ledger
 
@@ -39,12 +39,10 @@ def worker(script: ScriptInfo, concurrency: int, max_jobs: int | None) -> None:
 
     Runs in hand then have INSTRUCT_GRACE seconds to come to their end, and go back to the queue after that.
     """
-    with _plain_errors():
+    with plain_errors():
         from .runs.worker import work
 
-        app = script.load_app()
-        if "instruct" not in app.extensions:
-            raise ConfigurationError(f"The app {app.name} does not use Flask-Instruct: call instruct.init_app(app).")
+        app = load_ours(script)
         app.extensions["instruct"].redis_url()
         click.echo(f"Working on runs of {app.name}, {concurrency} at a time.")
         _tell_missing_tables(app)
@@ -62,7 +60,7 @@ def dev(script: ScriptInfo, port: int, concurrency: int) -> None:
     """
     # Before the app is loaded, and inherited by the web server and the worker.
     os.environ.setdefault("INSTRUCT_EMBEDDED", "1")
-    with _plain_errors():
+    with plain_errors():
         from .development import Development
 
         raise SystemExit(Development(script, port=port, concurrency=concurrency).run())
@@ -78,8 +76,8 @@ def tools(script: ScriptInfo, handlers: tuple[str, ...], explain: bool, as_json:
     from .explain import in_words
     from .explain import listed
 
-    with _plain_errors():
-        script.load_app()
+    with plain_errors():
+        load(script)
         found = listed(handlers, explain=explain)
     if as_json:
         click.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -107,12 +105,3 @@ def _tell_missing_tables(app: Flask) -> None:
             "or make and apply a migration.",
             err=True,
         )
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Show what is to be set or installed without a traceback in front of it."""
-    try:
-        yield
-    except ConfigurationError as error:
-        raise click.ClickException(str(error)) from error

@@ -38,6 +38,8 @@ class Config:
     """Own providers by name: ``{"name": {"protocol": …, "base_url": …, "api_key": …}}``; see the docs on providers."""
     redis_url: str | None = None
     """Redis or Valkey for jobs and live pages; unset in development: an embedded server is started."""
+    live_url: str | None = None
+    """Redis or Valkey for broadcasts alone, also a cluster (``redis+cluster://…``); unset: the one above."""
     embedded: bool = False
     """Start that embedded server outside debug mode too; ``flask instruct dev`` sets it."""
     key_prefix: str = "instruct"
@@ -92,10 +94,16 @@ class Config:
     """Seconds over which streamed text is gathered before it is stored and sent."""
     text_bytes: int = 1024
     """Characters of streamed text that are sent without waiting for the interval."""
+    approval_expiry: float = 604800.0
+    """Seconds after which a call that waits for a person's approval counts as not approved; 0: never."""
+    approval_reminder: float = 86400.0
+    """Seconds after which ``@instruct.remind_approval`` hears of an approval that nobody has decided; 0: never."""
     argument_bytes: int = 65536
     """Largest argument text of a tool call, in bytes; longer ones are refused."""
     result_chars: int = 65536
     """Longest tool result told to a model, in characters; longer ones are cut with a note."""
+    redact: tuple[str, ...] = ()
+    """Columns, as ``table.column`` with ``*`` for anything, whose values are not kept in the record of changes."""
     stream_maxlen: int = 1000
     """Broadcasts kept for replay in each stream."""
     stream_ttl: float = 86400.0
@@ -184,6 +192,7 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
 MAY_BE_ZERO = frozenset(
     {"INSTRUCT_RETRIES", "INSTRUCT_RETRY_WAIT", "INSTRUCT_MAX_ROUNDS", "INSTRUCT_MAX_TOOL_RETRIES"}
     | {"INSTRUCT_TEXT_INTERVAL", "INSTRUCT_MAX_ATTEMPTS", "INSTRUCT_MAX_TOOL_CALLS"}
+    | {"INSTRUCT_APPROVAL_EXPIRY", "INSTRUCT_APPROVAL_REMINDER"}
 )
 """Numbers for which none is an amount; a time-out or a limit of 0 would let nothing through."""
 

@@ -25,6 +25,7 @@ from flask.cli import ScriptInfo
 from .embedded import embedded_url
 from .embedded import leave
 from .errors import ConfigurationError
+from .loading import load
 
 HOST = "127.0.0.1"
 POLL = 0.1
@@ -41,7 +42,7 @@ class Development:
     """Everything that an app needs on a developer's machine, until Ctrl-C."""
 
     def __init__(self, script: ScriptInfo, *, port: int, concurrency: int) -> None:
-        self._app: Flask = script.load_app()
+        self._app: Flask = load(script)
         self._port = port
         flask = _flask_command(script)
         run = [*flask, "run", "--host", HOST, "--port", str(port), "--no-reload"]

@@ -91,6 +91,24 @@ class RunEnded(InstructError):
     """Raise when something is asked of a run that its status does not allow."""
 
 
+class AlreadyDecided(InstructError):
+    """Raise when a person decides about what was decided before, has expired or is no longer asked.
+
+    :param status: how it stands: ``approved``, ``rejected``, ``expired`` or ``withdrawn``.
+    :param decided_by: who was faster, where somebody was.
+    """
+
+    def __init__(self, status: str, decided_by: str | None = None) -> None:
+        by = f" by {decided_by}" if decided_by is not None else ""
+        super().__init__(f"This is no longer asked: it was {status}{by}.")
+        self.status = status
+        self.decided_by = decided_by
+
+
+class NotAllowed(InstructError):
+    """Raise when a person may not decide what they want to decide."""
+
+
 class OutputError(InstructError):
     """Raise when a model's answer does not have the shape that was asked for, after it was asked again.
 

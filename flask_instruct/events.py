@@ -79,11 +79,15 @@ class ToolCallDelta:
 @dataclass(slots=True)
 class _Answer:
     result: ToolResult | None = None
+    deferred: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRequest:
-    """A finished tool call that must be answered exactly once, with ``respond`` or ``respond_error``."""
+    """A finished tool call that must be answered exactly once, with ``respond`` or ``respond_error``.
+
+    One that has to wait for a person is put off with ``defer``: the talk ends after the turn's other calls.
+    """
 
     call: ToolCall
     _answer: _Answer = field(default_factory=_Answer, repr=False, compare=False)
@@ -104,6 +108,22 @@ class ToolCallRequest:
     def result(self) -> ToolResult | None:
         return self._answer.result
 
+    @property
+    def deferred(self) -> str | None:
+        """Why it waits for a person, which may be empty; None where it does not."""
+        return self._answer.deferred
+
+    def defer(self, reason: str = "") -> None:
+        """Leave the call open until a person has decided.
+
+        Its turn's other calls are answered, then the talk ends without another model call. It goes on where
+        :func:`~flask_instruct.talk.converse` is given its messages again.
+
+        :raises AlreadyAnswered: after an answer.
+        """
+        self._refuse_second()
+        self._answer.deferred = reason
+
     def respond(self, result: object) -> None:
         """Answer with a result: text as it is, anything else as JSON.
 
@@ -122,11 +142,14 @@ class ToolCallRequest:
         self._settle(str(message), error=True)
 
     def _settle(self, content: str, *, error: bool) -> None:
-        if self._answer.result is not None:
+        self._refuse_second()
+        self._answer.result = ToolResult(self.id, self.tool_name, content, error)
+
+    def _refuse_second(self) -> None:
+        if self._answer.result is not None or self._answer.deferred is not None:
             raise AlreadyAnswered(
                 f"Tool call {self.id!r} of {self.tool_name!r} was answered before; a call takes one answer."
             )
-        self._answer.result = ToolResult(self.id, self.tool_name, content, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +168,8 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested:
+    """A call was put off until a person has decided; ``reason`` says why, where there is one."""
+
     call_id: str
     name: str
     reason: str = ""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from datetime import date
 from typing import Any
-from typing import TypeVar
+from typing import Literal
 
 import sqlalchemy as sa
 from flask import Flask
@@ -21,6 +20,7 @@ from .attachments import Document
 from .attachments import Image
 from .attachments import attached
 from .config import Config
+from .control import ControlMethods
 from .dashboard import init_dashboard
 from .errors import ConfigurationError
 from .errors import HandlerError
@@ -41,6 +41,7 @@ from .messages import Effort
 from .panel import init_panel
 from .prompt import Message
 from .prompt import gen
+from .rules import RuleMethods
 from .runs import logs
 from .runs import models
 from .runs.columns import now
@@ -52,6 +53,7 @@ from .runs.spending import spent_by_conversation
 from .runs.spending import spent_by_run
 from .runs.spending import spent_on_day
 from .runs.starting import WhenBusy
+from .runs.starting import followed
 from .runs.starting import make_room
 from .runs.starting import named
 from .runs.starting import refuse_unspeakable
@@ -64,8 +66,6 @@ from .runs.unit import ledger_engine
 from .state import Hooks
 from .state import State
 from .state import actor_id
-
-_A = TypeVar("_A", bound=Callable[..., Any])
 
 _CURRENT = object()
 
@@ -81,7 +81,7 @@ def _of_current_app() -> Surroundings | None:
 look_with(_of_current_app)
 
 
-class Instruct(LiveMethods):
+class Instruct(RuleMethods, LiveMethods, ControlMethods):
     """The extension. Create it beside ``db``, then call :meth:`init_app` after ``db.init_app``.
 
     :param app: initialise this app at once.
@@ -113,54 +113,11 @@ class Instruct(LiveMethods):
         state = State(app, db, Config.from_app(app.config), self._hooks)
         app.extensions["instruct"] = state
         add_tables(db.metadata)
-        state.live = init_live(app, state.config, lambda: state.redis)
+        state.live = init_live(app, state.config, lambda: state.bus_redis)
         init_panel(app, state)
         init_dashboard(app, state)
         init_health(app, state)
         logs.install()
-
-    # -- the app's own rules ---------------------------------------------------------------------------------------
-
-    def authorize(self, rule: _A) -> _A:
-        """Register who may start and steer runs: ``rule(actor, handler) -> bool``."""
-        self._hooks.authorize = rule
-        return rule
-
-    def authorize_stream(self, rule: _A) -> _A:
-        """Register who may listen to a stream: ``rule(viewer, stream) -> bool``, besides the signed name."""
-        self._hooks.authorize_stream = rule
-        return rule
-
-    def authorize_dashboard(self, rule: _A) -> _A:
-        """Register who may see the dashboard: ``rule(actor) -> bool``. Until there is a rule nobody may."""
-        self._hooks.authorize_dashboard = rule
-        return rule
-
-    def actor(self, rule: _A) -> _A:
-        """Register how to tell who is acting: ``rule() -> user, id or None``, called in a request."""
-        self._hooks.actor = rule
-        return rule
-
-    def credentials(self, rule: _A) -> _A:
-        """Register whose key a model call is made with: ``rule(provider, run) -> key, settings, client or None``.
-
-        Asked before each model call, so keys may expire and tenants have their own. ``provider`` is its name
-        (``openai``), ``run`` the run, or ``None`` for a prompt outside of one. The answer is a key, a mapping of
-        ``api_key``, ``base_url``, ``headers`` or ``client``, a ready client of the provider's SDK, a function without
-        arguments that gives one, or ``None`` for what is configured.
-        """
-        self._hooks.credentials = rule
-        return rule
-
-    def quota(self, rule: _A) -> _A:
-        """Register what a day may use, for instance by plan: ``rule(actor, tenant) -> Limits or None``.
-
-        Asked in the worker as a run is taken up: ``rule("42", "acme")`` for the person's day, and for the whole
-        tenant's ``rule(None, "acme")``; both are as the run has them. Of the answer ``tokens`` and ``cost`` count,
-        each in place of the setting (``INSTRUCT_ACTOR_TOKENS_PER_DAY``, …); ``None`` leaves the setting as it is.
-        """
-        self._hooks.quota = rule
-        return rule
 
     # -- models ----------------------------------------------------------------------------------------------------
 
@@ -214,6 +171,7 @@ class Instruct(LiveMethods):
         attachments: Iterable[Image | Document] = (),
         effort: Effort | None = None,
         conversation: str | None = None,
+        continues: models.Run | Literal[""] | None = None,
         when_busy: WhenBusy = "queue",
         idempotency_key: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
@@ -234,6 +192,8 @@ class Instruct(LiveMethods):
         :param conversation: the name of a thread that this continues: the model hears what was said in it before, and
             its runs go one after the other. One name is one thread, whoever asks and for whatever handler: make it of
             your own ids, and never take it from a browser.
+        :param continues: the run of that conversation that this one follows, in place of the last one: another branch,
+            of which what came after that run is no part. Empty: it begins anew.
         :param when_busy: what to do while the conversation has a run at work or waiting: ``queue`` behind it,
             ``reject`` (raises), or ``supersede`` (stop it and take its place).
         :param idempotency_key: the same request twice gives the same run; unique for the handler.
@@ -279,6 +239,7 @@ class Instruct(LiveMethods):
             effort=asked.effort,
             tenant=named("tenant", tenant),
             conversation=named("conversation", conversation),
+            continues=followed(continues, conversation),
             idempotency_key=named("idempotency_key", idempotency_key),
             limits=bounds or None,
             base_url=reader.base_url,

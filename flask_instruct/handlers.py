@@ -132,6 +132,16 @@ class AiResponseHandler(HandlerBroadcasts):
         """
         return True
 
+    def authorize_approval(self, tool: type[Tool], arguments: JsonObject, actor: Any) -> bool:
+        """Return whether a person may decide about this call, of a tool that needs an approval.
+
+        Asked for each decision, besides ``@instruct.authorize``; where a person gives other arguments, for those too.
+
+        :param arguments: the checked values by parameter name, defaults included.
+        :param actor: who is about to decide, as ``@instruct.actor`` says.
+        """
+        return True
+
     def after_commit(self, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
         """Have ``function(*args, **kwargs)`` called once this tool's edits are committed, and not if they are not.
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 OVERSHOOT = Decimal("1.25")
 """How far past its limit a talk may be and still give one last answer."""
 
+LARGEST = 10**15
+"""The largest limit. A text such as 1e999999999 is a number whose digits fill the memory."""
+
 NOT_CARRIED_OUT = "Not carried out:"
 """How each answer begins to a call that a limit of ours kept from running."""
 
@@ -178,6 +181,8 @@ def _number(name: str, value: Any) -> Decimal | None:
         number = Decimal("nan")
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"The limit {name} must be a number of at least 0, got {value!r}.")
+    if number > LARGEST:
+        raise ValueError(f"The limit {name} may be {LARGEST:,} at most, got {str(value)[:40]}; None sets no limit.")
     return number
 
 

@@ -200,11 +200,11 @@ def _part_to_json(part: Part) -> JsonObject:
 
 def _part_from_json(data: Any) -> Part:
     kind = data.get("type") if isinstance(data, Mapping) else None
-    if kind in _ATTACHMENTS:
+    if isinstance(kind, str) and kind in _ATTACHMENTS:
         return _ATTACHMENTS[kind].from_json(data)
-    if kind not in _PART_FORMS:
+    if not isinstance(kind, str) or kind not in _PART_FORMS:
         known = ", ".join([*_PART_FORMS, *_ATTACHMENTS])
-        raise ValueError(f"A message part must be one of {known}, got {kind!r}.")
+        raise ValueError(f"A message part must be one of {known}, got {repr(kind)[:80]}.")
     make, needed = _PART_FORMS[kind]
     form = {**needed, **_RARE.get(kind, {})}
     values = {name: data[name] for name in form if name in data}

@@ -6,14 +6,17 @@ Each prints lines for a person, or with ``--json`` data for a program.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import get_args
 
 import click
+from flask import Flask
 from flask.cli import ScriptInfo
 from flask.cli import pass_script_info
 from redis.exceptions import RedisError
@@ -22,6 +25,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from .errors import ConfigurationError
 from .errors import InstructError
 from .errors import RunEnded
+from .loading import lack_of_driver
+from .loading import load
 from .runs.ages import read_age
 from .runs.ages import write_age
 from .runs.columns import now
@@ -153,6 +158,20 @@ def prune(script: ScriptInfo, age: str, dry_run: bool, as_json: bool) -> None:
     _print(said, as_json, lambda _: [words])
 
 
+@click.command("publish")
+@click.argument("stream")
+@click.argument("html", required=False)
+@pass_script_info
+def publish(script: ScriptInfo, stream: str, html: str | None) -> None:
+    """Send HTML to the open pages of STREAM now; without HTML what standard input has.
+
+    STREAM is the element's name on the page: text, or Class/key of a record. HTML is <turbo-stream> elements.
+    """
+    with opened(script) as state:
+        position = state.live.bus.publish(stream, html if html is not None else sys.stdin.read())
+    click.echo(position)
+
+
 @click.command("doctor")
 @as_json_option
 @pass_script_info
@@ -161,24 +180,45 @@ def doctor(script: ScriptInfo, as_json: bool) -> None:
     from .doctor import examine
     from .doctor import in_words
 
-    findings = examine(script.load_app)
+    findings = examine(partial(load, script))
     _print([finding.to_json() for finding in findings], as_json, lambda _: in_words(findings))
     if any(finding.level == "error" for finding in findings):
         raise SystemExit(1)
 
 
-COMMANDS: tuple[click.Command, ...] = (runs, show, retry, cancel, resume, sweep, prune, doctor)
+COMMANDS: tuple[click.Command, ...] = (runs, show, retry, cancel, resume, sweep, prune, publish, doctor)
 
 
 @contextmanager
 def opened(script: ScriptInfo) -> Iterator[State]:
     """Load the app and push its context; what goes wrong is said without a traceback."""
-    try:
-        app = script.load_app()
-        if "instruct" not in app.extensions:
-            raise ConfigurationError(f"The app {app.name} does not use Flask-Instruct: call instruct.init_app(app).")
+    with plain_errors():
+        app = load_ours(script)
         with app.app_context():
             yield app.extensions["instruct"]
+
+
+def load_ours(script: ScriptInfo) -> Flask:
+    """Return the app of a command.
+
+    :raises ConfigurationError: when it does not use this package, or its database lacks a driver.
+    """
+    app = load(script)
+    if "instruct" not in app.extensions:
+        raise ConfigurationError(f"The app {app.name} does not use Flask-Instruct: call instruct.init_app(app).")
+    return app
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Show what is to be set, installed or started without a traceback in front of it."""
+    try:
+        yield
+    except ImportError as error:
+        lack = lack_of_driver(error)
+        if lack is None:
+            raise
+        raise click.ClickException(lack) from error
     except InstructError as error:
         raise click.ClickException(str(error)) from error
     except (SQLAlchemyError, RedisError) as error:

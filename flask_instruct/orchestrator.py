@@ -25,6 +25,7 @@ from .effects import fulfil_at_once
 from .effects import told_with
 from .errors import InstructError
 from .errors import Stopped
+from .events import ApprovalRequested
 from .events import Event
 from .events import Finish
 from .events import LimitReached
@@ -51,12 +52,16 @@ logger = logging.getLogger("flask_instruct")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a talk ended: by the model (``finish``), by a limit, by an error, or because a person stopped it."""
+    """How a talk ended: by the model (``finish``), by a limit, by an error, or because a person stopped it.
+
+    :param waiting: it has not ended, but cannot go on before a person has decided about a call.
+    """
 
     finish: Finish | None = None
     limit: LimitReached | None = None
     error: Exception | None = None
     stopped: bool = False
+    waiting: bool = False
 
 
 class Recorder:
@@ -116,7 +121,10 @@ class Recorder:
         self._heard_text = False
 
     def execute(self, request: ToolCallRequest) -> ToolOutcome:
-        """Run one tool call, and what it asked for after its commit; tell the handler of its failure."""
+        """Run one tool call, and what it asked for after its commit; tell the handler of its failure.
+
+        Without a ledger nothing can wait for a person: a call that needs an approval is refused.
+        """
         self._seq += 1
         promises: list[Promise] = []
         context = ToolContext(
@@ -182,6 +190,7 @@ class Orchestrator:
     def _talk(self) -> Ending:
         finish: Finish | None = None
         limit: LimitReached | None = None
+        waiting = False
         stream = converse(
             self.messages,
             self._gen,
@@ -207,6 +216,8 @@ class Orchestrator:
                         self._answer(event)
                     case LimitReached():
                         limit = event
+                    case ApprovalRequested():
+                        waiting = True
                     case _:
                         self._recorder.streamed(event)
         except Stopped:
@@ -217,7 +228,7 @@ class Orchestrator:
             return Ending(finish=finish, error=error)
         finally:
             stream.close()
-        return Ending(finish=finish, limit=limit)
+        return Ending(finish=finish, limit=limit, waiting=waiting)
 
     def _next(self, stream: Iterator[Event]) -> Event | None:
         self._recorder.checkpoint()
@@ -230,7 +241,9 @@ class Orchestrator:
 
     def _answer(self, request: ToolCallRequest) -> None:
         outcome = self._recorder.execute(request)
-        if outcome.error:
+        if outcome.waits:
+            request.defer(outcome.asks or "")
+        elif outcome.error:
             request.respond_error(outcome.content)
         else:
             request.respond(outcome.content)
@@ -238,7 +251,7 @@ class Orchestrator:
 
 def tell_ending(handler: AiResponseHandler, ending: Ending) -> None:
     """Call the one callback that fits how the talk ended; of a stop its own person knows."""
-    if ending.stopped:
+    if ending.stopped or ending.waiting:
         return
     if ending.error is not None:
         handler.handle_ai_error(ending.error)

@@ -137,9 +137,9 @@ def _or_impossible() -> Iterator[None]:
     except click.UsageError:
         raise
     except click.ClickException as error:
-        raise Impossible(error.message) from error
+        raise Impossible(_shown(error.message)) from error
     except InstructError as error:
-        raise Impossible(str(error)) from error
+        raise Impossible(_shown(str(error))) from error
     except Exception as error:
         traceback.print_exc()
         raise SystemExit(IMPOSSIBLE) from error

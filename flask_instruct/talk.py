@@ -6,7 +6,6 @@ A generator without any effect of its own: who consumes it answers the tool call
 from __future__ import annotations
 
 from collections.abc import Generator
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +22,7 @@ from .attempts import Patience
 from .attempts import answered
 from .config import Config
 from .errors import OutputError
+from .events import ApprovalRequested
 from .events import Event
 from .events import Finish
 from .events import LimitReached
@@ -65,10 +65,12 @@ def converse(
     """Talk to a model until it is done, giving off events; ``messages`` grows by each turn.
 
     A :class:`~flask_instruct.events.ToolCallRequest` must be answered before the generator is resumed; left
-    unanswered it is answered with an error. Calls at the end of ``messages`` without a result come first.
-    When one of ``gen.limits`` is met, or one tool failed more than ``gen.max_tool_retries`` times in a row, the model
-    is called once more with its tools forbidden, unless the limit is far behind; then
-    :class:`~flask_instruct.events.LimitReached` ends the talk. Closing the generator closes the model's stream.
+    unanswered it is answered with an error. One that is deferred ends the talk once the turn's other calls are
+    answered, with an :class:`~flask_instruct.events.ApprovalRequested` for each. Calls at the end of ``messages``
+    without a result come first. When one of ``gen.limits`` is met, or one tool failed more than
+    ``gen.max_tool_retries`` times in a row, the model is called once more with its tools forbidden, unless the limit
+    is far behind; then :class:`~flask_instruct.events.LimitReached` ends the talk. Closing the generator closes the
+    model's stream.
 
     :param patience: how failing model calls are put up with; default: as the settings say.
     :param allowance: tells of the limits that the messages do not tell; default: time and tokens of this talk.
@@ -86,7 +88,8 @@ def converse(
     # Counting looks at every event, so only where it decides something.
     counts = allowance is None and gen.limits.tokens is not None
     allowance = allowance or meter.met
-    yield from _answer_calls(messages, gen)
+    if (yield from _answer_calls(messages, gen)):
+        return None
     asked_again = 0
     while True:
         limit, last_answer = _limit(messages, gen, allowance)
@@ -104,7 +107,8 @@ def converse(
         finish = _judged(finish, messages, gen, forbid_tools=limit is not None)
         messages.append(finish.message)
         yield finish
-        yield from _answer_calls(messages, gen)
+        if (yield from _answer_calls(messages, gen)):
+            return None
         if finish.output is not None:
             return finish.output
         if gen.output is not None and _is_unfit(finish, gen):
@@ -254,11 +258,13 @@ def _asked_again(problems: tuple[str, ...]) -> str:
 # -- tool calls --------------------------------------------------------------------------------------------------------
 
 
-def _answer_calls(messages: list[Message], gen: Gen) -> Iterator[Event]:
+def _answer_calls(messages: list[Message], gen: Gen) -> Generator[Event, None, bool]:
+    """Have the open calls of the last turn answered; True where one waits for a person, so that the talk ends here."""
     position, results = _open_turn(messages)
     if position is None:
-        return
+        return False
     calls = messages[position].calls
+    waiting: list[ToolCallRequest] = []
     for call in calls:
         if call.id in results:
             continue
@@ -266,13 +272,20 @@ def _answer_calls(messages: list[Message], gen: Gen) -> Iterator[Event]:
         if known is None:
             request = ToolCallRequest(call)
             yield request
+            if request.deferred is not None:
+                waiting.append(request)
+                continue
             if request.result is None:
                 request.respond_error(UNANSWERED)
             known = request.result
         assert known is not None
         results[call.id] = known
     # In call order, whatever order they were answered in: prefixes of the history stay equal (vercel/ai#16578).
-    messages[position + 1 :] = [Message("tool", tuple(results[call.id] for call in calls))]
+    told = tuple(results[call.id] for call in calls if call.id in results)
+    messages[position + 1 :] = [Message("tool", told)] if told else []
+    for request in waiting:
+        yield ApprovalRequested(request.id, request.tool_name, request.deferred or "")
+    return bool(waiting)
 
 
 def _known_result(call: ToolCall, gen: Gen) -> ToolResult | None:

@@ -16,13 +16,24 @@ import pytest
 
 from .live.captured import assert_broadcast
 from .live.captured import captured_broadcasts
+from .live.watched import LivePage
+from .live.watched import Shown
 
 if TYPE_CHECKING:
     from flask import Flask
+    from playwright.sync_api import Page
 
     from .runs.replay import Replayed
 
-__all__ = ["InstructReplay", "assert_broadcast", "captured_broadcasts", "instruct_replay"]
+__all__ = [
+    "InstructReplay",
+    "LivePage",
+    "Shown",
+    "assert_broadcast",
+    "captured_broadcasts",
+    "instruct_replay",
+    "live_page",
+]
 
 
 class InstructReplay:
@@ -69,6 +80,12 @@ def instruct_replay(request: pytest.FixtureRequest) -> Iterator[InstructReplay]:
     replay = InstructReplay(request.path.parent)
     yield replay
     replay.close()
+
+
+@pytest.fixture
+def live_page(page: Page) -> LivePage:
+    """Drive the page of pytest-playwright, or a fixture ``page`` of your own: see :class:`LivePage`."""
+    return LivePage(page)
 
 
 def _context(app: Flask) -> AbstractContextManager[object]:

@@ -45,6 +45,8 @@ def notebook_site(monkeypatch: pytest.MonkeyPatch, **settings: str) -> Iterator[
         state.live.close()
         if state._redis is not None:
             state.redis.close()
+        if state._bus_redis is not None:
+            state.bus_redis.close()
         if db.engine.url.database != ":memory:":
             ledger_engine(db).dispose()
         for engine in db.engines.values():

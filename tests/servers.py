@@ -21,6 +21,7 @@ from typing import Any
 import psycopg
 from sqlalchemy.engine import make_url
 
+from .support import free_port
 from .support import wait_for
 
 # The shell ends the server as soon as its standard input closes, which also happens when the test run is killed.
@@ -74,10 +75,11 @@ def redis_server() -> Iterator[str]:
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
+def postgres_server(*, tls: bool = False) -> Iterator[str]:
     """Give the SQLAlchemy URL of the ``postgres`` database of a new PostgreSQL cluster.
 
-    :raises Unavailable: when PostgreSQL is not installed.
+    :param tls: reached by TCP of this machine, and by TLS only.
+    :raises Unavailable: when PostgreSQL is not installed, or what makes a certificate.
     """
     programs = _postgres_programs()
     user = _unprivileged_user()
@@ -86,11 +88,16 @@ def postgres_server() -> Iterator[str]:
         shutil.chown(folder, user)
     data = folder / "data"
     _make_cluster(programs / "initdb", data, user)
-    command: list[str | Path] = [programs / "postgres", "-D", data, "-k", folder, "-h", "", "-N", "200"]
+    port = free_port() if tls else 5432
+    host = "127.0.0.1" if tls else ""
+    command: list[str | Path] = [programs / "postgres", "-D", data, "-k", folder, "-h", host, "-p", str(port)]
+    command += ["-N", "200", *(_with_certificate(folder, user) if tls else ())]
     for setting in ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=32MB"):
         command += ["-c", setting]
     with leashed(command, folder, stop="INT", user=user):
         url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        if tls:
+            url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres?sslmode=require"
         wait_for(lambda: _accepts(url), timeout=30, message=f"no PostgreSQL in {folder}")
         yield url
 
@@ -144,6 +151,20 @@ def _postgres_programs() -> Path:
         "PostgreSQL's server programs (initdb, postgres) are neither on PATH nor under /usr/lib/postgresql:"
         " install the package postgresql, or set INSTRUCT_TEST_POSTGRES_URL to a server whose databases may be made"
     )
+
+
+def _with_certificate(folder: Path, user: str | None) -> list[str | Path]:
+    """Make a certificate, and return the options that have the server use it."""
+    if shutil.which("openssl") is None:
+        raise Unavailable("a certificate for PostgreSQL is made by openssl, which is not installed")
+    key, certificate = folder / "server.key", folder / "server.crt"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*make, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    for file in (key, certificate):
+        file.chmod(0o600)
+        if user is not None:
+            shutil.chown(file, user)
+    return ["-c", "ssl=on", "-c", f"ssl_key_file={key}", "-c", f"ssl_cert_file={certificate}"]
 
 
 def _unprivileged_user() -> str | None:

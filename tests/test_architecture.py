@@ -13,8 +13,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "flask_instruct"
 
 # These tie the package to an app, so that no room may need them but to name a type; a prompt template is the app's too.
-APP = {"__init__", "__main__", "cli", "connections", "development", "embedded", "extension", "handlers", "supervisor"}
-APP |= {"health", "operations", "playback", "prompt_template", "state", "testing", "transactions"}
+APP = {"__init__", "__main__", "cli", "connections", "control", "development", "embedded", "extension", "handlers"}
+APP |= {"health", "loading", "operations", "playback", "prompt_template", "rules", "state", "supervisor"}
+APP |= {"testing", "transactions"}
 APP_LIBRARIES = ("flask", "flask_sqlalchemy", "flask_sock", "sqlalchemy", "redis", "rq", "werkzeug")
 
 # Prompts, models and tools work without an app; pages without runs; runs without HTML. Only the panel joins all. The

@@ -80,6 +80,14 @@ def test_a_quick_run_of_jobs_starts_every_worker_and_measures_ledger_and_memory(
     assert bool(re.search(r"runs per GiB +\d+ by PSS, \d+ by RSS", run.stdout)) is memory.is_known()
 
 
+def test_a_quick_run_of_changes_tells_the_flush_and_the_transaction() -> None:
+    command = [sys.executable, "-m", "benchmarks", "changes", "--quick"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    assert re.search(r"flush +[\d.]+ ms +with the record +[\d.]+ of it +aim 1.1: ", run.stdout)
+    assert re.search(r"transaction, ledger rows too +[\d.]+ ms +with the record +[\d.]+ of it\n", run.stdout)
+
+
 def test_a_quick_run_of_live_opens_sockets_at_every_server_and_pages_in_chromium() -> None:
     command = [sys.executable, "-m", "benchmarks", "live", "--quick"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

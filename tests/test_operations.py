@@ -14,6 +14,7 @@ from click.testing import Result
 from flask import Flask
 
 from flask_instruct.cli import instruct
+from flask_instruct.live.position import Position
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
@@ -23,6 +24,7 @@ from .operating import PROMPT
 from .operating import a_run
 from .operating import notebook_site
 from .runs.notebook import db
+from .runs.notebook import instruct as instruct_of_site
 
 Command = Callable[..., Result]
 
@@ -227,13 +229,40 @@ def test_prune_says_how_many_and_first_only_counts(command: Command) -> None:
     assert command("prune", "--older-than", "soon").exit_code == 2
 
 
+def test_a_shell_publishes_to_open_pages(site: Flask, command: Command) -> None:
+    bus = instruct_of_site.bus
+    since = Position.parse(bus.now())
+    position = command("publish", "Note/1", "<turbo-stream>1</turbo-stream>").output.strip()
+    piped = site.test_cli_runner().invoke(instruct, ["publish", "Note/1"], input="<turbo-stream>é</turbo-stream>\n")
+    assert piped.exit_code == 0
+    entries = bus.replay("Note/1", since).entries
+    assert [entry.html.strip() for entry in entries] == [
+        "<turbo-stream>1</turbo-stream>",
+        "<turbo-stream>é</turbo-stream>",
+    ]
+    assert [str(entry.position) for entry in entries] == [position, piped.output.strip()]
+
+
+def test_a_shell_is_told_what_is_too_large(command: Command) -> None:
+    result = command("publish", "news", "x" * 1_048_577)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: The broadcast to news has 1048577 bytes")
+
+
+def test_the_bus_of_the_app_sends_at_once_whatever_becomes_of_the_session(site: Flask) -> None:
+    since = Position.parse(instruct_of_site.bus.now())
+    position = instruct_of_site.bus.publish("news", "1")
+    db.session.rollback()
+    assert [str(entry.position) for entry in instruct_of_site.bus.replay("news", since).entries] == [position]
+
+
 def test_without_redis_commands_say_so_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, sqlite_url: str, free_port: int
 ) -> None:
     address = f"redis://127.0.0.1:{free_port}/0"
     with notebook_site(monkeypatch, DATABASE_URL=sqlite_url, INSTRUCT_REDIS_URL=address) as app:
         run_id = a_run("queued").id
-        for arguments in (["sweep"], ["resume", run_id]):
+        for arguments in (["sweep"], ["resume", run_id], ["publish", "news", "1"]):
             result = app.test_cli_runner().invoke(instruct, arguments)
             assert result.exit_code == 1
             assert "Error: Redis could not be used (ConnectionError): flask instruct doctor" in result.output

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install Chromium and PostgreSQL (in CI nginx too) for the tests where they are missing and this user may; else say what
+# Install Chromium and PostgreSQL (in CI nginx and Caddy too) for the tests where they are missing and this user may; else say what
 # to install.
 set -eu
 cd "$(dirname "$0")/.."
@@ -63,6 +63,9 @@ fi
 # A machine of one's own would find a web server on its port 80 from then on.
 if [ -n "${CI:-}" ] && ! PATH="$PATH:/usr/sbin" command -v nginx >/dev/null 2>&1; then
     apt_install nginx-light || say "nginx is not there, so the tests behind it are skipped."
+fi
+if [ -n "${CI:-}" ] && ! command -v caddy >/dev/null 2>&1; then
+    apt_install caddy || say "Caddy is not there, so the tests behind it are skipped."
 fi
 if ! have_chromium && ! install_chromium; then
     say "Chromium is not there, so the tests in a browser are skipped. It comes with"

@@ -17,8 +17,6 @@ from werkzeug.wrappers import Response
 
 from .. import editing
 from ..database import db
-from ..extensions import instruct
-from ..handlers import AssessmentPage
 from ..models import STATUSES
 from ..models import Assessment
 from ..stories import prompts_for
@@ -64,10 +62,6 @@ def new() -> Answer:
     except editing.EditError as error:
         return _details_form(None, request.form, error), 422
     db.session.add(assessment)
-    db.session.flush()
-    instruct.broadcast_prepend_to(
-        "assessments", target="assessments", template="assessments/_card.html", assessment=assessment
-    )
     db.session.commit()
     flash("The assessment is on the list. Write its instructions, or let the AI begin.")
     return redirect(url_for("assessments.show", key=assessment.id))
@@ -85,7 +79,6 @@ def details(key: int) -> Answer:
     except editing.EditError as error:
         db.session.rollback()
         return _details_form(assessment_or_404(key), request.form, error), 422
-    AssessmentPage(assessment).show_heading()
     db.session.commit()
     flash("Details saved.")
     return redirect(url_for("assessments.show", key=key))
@@ -102,7 +95,6 @@ def save_instructions(key: int) -> Answer:
         editing.rewrite_instructions(assessment, text, editor())
     except editing.EditError as error:
         return page_of(assessment, text=text, error=error), 422
-    AssessmentPage(assessment).show_instructions()
     db.session.commit()
     flash("Instructions saved.")
     return redirect(url_for("assessments.show", key=key, _anchor="instructions"))

@@ -10,7 +10,6 @@ from werkzeug.wrappers import Response
 
 from .. import editing
 from ..database import db
-from ..handlers import AssessmentPage
 from .assessments import page_of
 from .finding import assessment_or_404
 from .finding import comment_or_404
@@ -29,7 +28,6 @@ def add(key: int) -> Response | tuple[str, int]:
         comment = editing.add_comment(assessment, body, editor(), reply_to=thread)
     except editing.EditError as error:
         return page_of(assessment, comment_error=error, comment_body=body, reply_to=reply_to), 422
-    AssessmentPage(assessment).show_new_comment(comment)
     db.session.commit()
     return redirect(url_for("assessments.show", key=key, _anchor=f"comment_{comment.id}"))
 
@@ -40,6 +38,5 @@ def settle(key: int, comment_key: int) -> Response:
     comment = comment_or_404(assessment, comment_key)
     thread = comment.reply_to or comment
     editing.resolve(thread, editor(), resolved=request.form.get("settled") == "yes")
-    AssessmentPage(assessment).show_state(thread)
     db.session.commit()
     return redirect(url_for("assessments.show", key=key, _anchor=f"comment_{thread.id}"))

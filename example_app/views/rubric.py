@@ -12,11 +12,8 @@ from flask import request
 from flask import url_for
 from werkzeug.wrappers import Response
 
-from flask_instruct.live.turbo_stream import dom_id
-
 from .. import editing
 from ..database import db
-from ..handlers import AssessmentPage
 from ..models import Assessment
 from ..models import Criterion
 from .finding import assessment_or_404
@@ -46,7 +43,6 @@ def new(key: int) -> Answer:
     except editing.EditError as error:
         db.session.rollback()
         return _criterion_form(assessment_or_404(key), None, request.form, error), 422
-    AssessmentPage(assessment).show_rubric()
     db.session.commit()
     flash(f"“{criterion.name}” is in the rubric.")
     return _to_rubric(key)
@@ -73,7 +69,6 @@ def edit(key: int, criterion_key: int) -> Answer:
         db.session.rollback()
         assessment = assessment_or_404(key)
         return _criterion_form(assessment, criterion_or_404(assessment, criterion_key), request.form, error), 422
-    AssessmentPage(assessment).show_criterion(criterion)
     db.session.commit()
     flash(f"“{criterion.name}” saved.")
     return _to_rubric(key)
@@ -83,9 +78,8 @@ def edit(key: int, criterion_key: int) -> Answer:
 def remove(key: int, criterion_key: int) -> Response:
     assessment = assessment_or_404(key)
     criterion = criterion_or_404(assessment, criterion_key)
-    name, target = criterion.name, dom_id(criterion)
+    name = criterion.name
     editing.remove_criterion(criterion, editor())
-    AssessmentPage(assessment).hide_criterion(target)
     db.session.commit()
     flash(f"“{name}” was removed from the rubric.")
     return _to_rubric(key)
@@ -97,7 +91,6 @@ def move(key: int, criterion_key: int) -> Response:
     criterion = criterion_or_404(assessment, criterion_key)
     step = -1 if request.form.get("direction") == "up" else 1
     editing.move_criterion(criterion, max(1, criterion.position + step), editor())
-    AssessmentPage(assessment).show_rubric()
     db.session.commit()
     return _to_rubric(key)
 
@@ -114,7 +107,6 @@ def weights(key: int) -> Answer:
     except editing.EditError as error:
         db.session.rollback()
         return _weights_form(assessment_or_404(key), values, error), 422
-    AssessmentPage(assessment).show_rubric()
     db.session.commit()
     flash("Weights saved.")
     return _to_rubric(key)

@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     Check("redis version", redis_server.version, needs=("redis",)),
     Check("redis persistence", redis_server.persistence, needs=("redis",)),
     Check("redis eviction", redis_server.eviction, needs=("redis",)),
+    Check("broadcasts", redis_server.broadcasts, needs=("redis",)),
     Check("redis encryption", redis_server.encryption, needs=("redis address",)),
     Check("database", database.reachable),
     Check("database kind", database.kind, needs=("database",)),

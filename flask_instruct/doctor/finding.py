@@ -75,7 +75,7 @@ def without_secrets(finding: Finding, secrets: tuple[str, ...]) -> Finding:
 def secrets_of(state: State) -> tuple[str, ...]:
     """Return all texts of an app that nobody may read, the longest first."""
     config = state.app.config
-    addresses = [state.config.redis_url, config.get("SQLALCHEMY_DATABASE_URI")]
+    addresses = [state.config.redis_url, state.config.live_url, config.get("SQLALCHEMY_DATABASE_URI")]
     addresses += [bind.get("url") if isinstance(bind, dict) else bind for bind in _values(config, "SQLALCHEMY_BINDS")]
     given: list[Any] = [config.get("SECRET_KEY"), *(config.get("SECRET_KEY_FALLBACKS") or ())]
     given += [password for address in addresses for password in _passwords(str(address or ""))]

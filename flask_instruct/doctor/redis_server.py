@@ -7,12 +7,13 @@ import re
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from redis.exceptions import RedisError
 from redis.exceptions import ResponseError
 
+from ..addresses import Place
 from ..errors import ConfigurationError
+from ..live.position import Position
 from .finding import Finding
 from .finding import error
 from .finding import ok
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 OLDEST = (6, 2)
 """BLMOVE, with which RQ takes a job without losing it, came with Redis 6.2."""
+
+NOBODY = "doctor".ljust(32)
+"""Stands for a process that has no pages."""
 
 
 def configured(state: State) -> Iterator[Finding]:
@@ -52,7 +56,7 @@ def _readable(state: State) -> Finding:
 
 
 def reachable(state: State) -> Iterator[Finding]:
-    place = _place(state.redis_url())
+    place = Place.read(state.redis_url())
     try:
         begin = time.monotonic()
         state.redis.ping()
@@ -90,8 +94,7 @@ def persistence(state: State) -> Iterator[Finding]:
         yield ok(f"It keeps its data (snapshots, save {save}).")
     else:
         yield warning(
-            "It keeps nothing over a restart: runs that wait are called again by the next sweep only, and open pages "
-            "cannot catch up.",
+            "It keeps nothing over a restart: runs that wait are called again by the next sweep only.",
             fix,
         )
 
@@ -110,25 +113,47 @@ def eviction(state: State) -> Iterator[Finding]:
 
 
 def encryption(state: State) -> Iterator[Finding]:
-    url = state.redis_url()
-    parts = urlsplit(url)
-    if parts.scheme in ("unix", "rediss"):
-        yield ok("The way to it is private." if parts.scheme == "unix" else "The way to it is encrypted.")
-    elif _is_near(parts.hostname or ""):
-        yield ok("It is on this machine or in a private network.")
-    else:
-        yield warning(
-            f"Prompts and fragments travel to {_place(url)} unencrypted.",
-            "Use a rediss:// address, or a private network.",
+    urls = [state.redis_url()] if state.config.live_url is None else [state.redis_url(), state.config.live_url]
+    yield from (_secrecy(Place.read(url)) for url in urls)
+
+
+def _secrecy(place: Place) -> Finding:
+    if not place.hosts:
+        return ok("The way to it is private.")
+    if place.encrypted:
+        return ok(f"The way to {place} is encrypted.")
+    if all(_is_near(host) for host, _ in place.hosts):
+        return ok("It is on this machine or in a private network.")
+    return warning(
+        f"Prompts and fragments travel to {place} unencrypted.", "Use a rediss:// address, or a private network."
+    )
+
+
+def broadcasts(state: State) -> Iterator[Finding]:
+    """Publish to a stream that nobody follows, read it back, and ask who is there: a user may lack a right to it."""
+    place = Place.read(state.config.live_url or state.redis_url())
+    bus, stream = state.live.bus, "instruct-doctor"
+    listener = None
+    try:
+        since = bus.now(stream)
+        listener = bus.listen()
+        listener.subscribe(stream)
+        bus.publish(stream, "<!-- the doctor was here -->")
+        replay = bus.replay(stream, Position.parse(since))
+        bus.roll.attend(stream, NOBODY)
+        bus.roll.signed_out(0)
+    except (RedisError, ConfigurationError) as failure:
+        yield error(
+            f"Broadcasts cannot be kept at {place}: {failure}.", "See what rights a user needs: docs on deployment."
         )
-
-
-def _place(url: str) -> str:
-    """Name the server without user and password."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return parts.path
-    return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+        return
+    finally:
+        if listener is not None:
+            listener.close()
+    if replay.entries:
+        yield ok(f"Broadcasts go through {place}.")
+    else:
+        yield error(f"A broadcast to {place} was not kept.", "Look for what deletes keys there.")
 
 
 def _is_near(host: str) -> bool:

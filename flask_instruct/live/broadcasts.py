@@ -208,7 +208,7 @@ def send(stream: str, html: str, to_whom: Audience = EVERYBODY) -> None:
 
     :raises InstructError: when it is larger than ``INSTRUCT_BROADCAST_BYTES``.
     """
-    bus = _live().bus
+    bus = live().bus
     bus.check_size(stream, html)
     html = addressed(html, to_whom)
     deliver = outlet.get()
@@ -231,8 +231,12 @@ def _publish(bus: Bus, stream: str, html: str, broadcast_id: str) -> None:
         logger.error("A broadcast to %s was lost, Redis could not be reached: %s", stream, error)
 
 
-def _live() -> Live:
-    live: Live | None = current_app.extensions.get(EXTENSION)
-    if live is None:
+def live() -> Live:
+    """Return the current app's live pages.
+
+    :raises ConfigurationError: when it has none.
+    """
+    found: Live | None = current_app.extensions.get(EXTENSION)
+    if found is None:
         raise ConfigurationError("This app has no live pages: call Instruct.init_app(app) first.")
-    return live
+    return found

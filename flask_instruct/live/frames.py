@@ -9,6 +9,8 @@ Page: ``{"type": "subscribe", "streams": [{token, since}]}``, ``{"type": "unsubs
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import struct
 from collections.abc import Iterable
@@ -26,6 +28,8 @@ TEXT = 0x1
 CLOSE = 0x8
 PING = 0x9
 PONG = 0xA
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Malformed(ValueError):
@@ -85,9 +89,12 @@ def ready(stream: str, position: Position | None) -> Frame:
     return _frame({"type": "ready", "stream": stream, "id": _text(position)})
 
 
-def reset(stream: str, position: Position) -> Frame:
-    """Entries before ``position`` cannot be told any more: the page has to fetch itself again."""
-    return _frame({"type": "reset", "stream": stream, "id": str(position)})
+def reset(stream: str, position: Position, within: int = 0) -> Frame:
+    """Entries before ``position`` cannot be told any more: the page has to fetch itself again.
+
+    :param within: milliseconds that it chooses its moment from, where many have to at once.
+    """
+    return _frame({"type": "reset", "stream": stream, "id": str(position), "within": within})
 
 
 def ping() -> Frame:
@@ -148,6 +155,17 @@ def websocket_frame(opcode: int, payload: bytes) -> bytes:
     else:
         head = struct.pack("!BBQ", 0x80 | opcode, 127, size)
     return head + payload
+
+
+def accepted(key: str) -> bytes:
+    """Build the answer that opens a WebSocket (RFC 6455, 4.2.2), without extension or subprotocol.
+
+    :param key: the request's ``Sec-WebSocket-Key``.
+    """
+    digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
+    lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"]
+    lines += [f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}", "", ""]
+    return "\r\n".join(lines).encode()
 
 
 def close_frame(code: int, reason: str) -> bytes:

@@ -104,9 +104,17 @@ class LoopSocket:
     # -- called from any thread --------------------------------------------------------------------------------------
 
     def send(self, *messages: Frame) -> None:
+        encode = self._speech.encode
         with self._loop.lock:
-            if not self._leaving:
-                self._put([self._speech.encode(frame) for frame in messages])
+            if self._leaving:
+                return
+            if len(messages) == 1 and self._waiting is None:
+                # A broadcast comes by here once for each page: nothing is made ready for what seldom happens.
+                piece = encode(messages[0])
+                if (written := self._send(piece)) < len(piece):
+                    self._keep([piece], written)
+            else:
+                self._put([encode(frame) for frame in messages])
 
     def close(self, code: int, reason: str) -> None:
         with self._loop.lock:
@@ -144,22 +152,30 @@ class LoopSocket:
     def _write(self, pieces: Sequence[Bytes]) -> None:
         """Write as much as the socket takes, and keep the rest. Under the lock, with nothing waiting."""
         for index, piece in enumerate(pieces):
-            try:
-                written = self._sock.send(piece)
-            except BlockingIOError:
-                written = 0
-            except OSError:
-                self._leaving = True  # The loop's thread hears of it too.
-                return
+            written = self._send(piece)
             if written < len(piece):
-                rest = memoryview(piece)[written:] if written else piece
-                self._waiting = deque([rest, *pieces[index + 1 :]])
-                self._moved_at = time.monotonic()
-                self._watch()
+                self._keep(pieces[index:], written)
                 return
         if self._leaving and not self._speech.hears:
             with suppress(OSError):
                 self._sock.shutdown(socket.SHUT_WR)
+
+    def _send(self, piece: Bytes) -> int:
+        """Return how many bytes the socket has taken; one that is broken takes all. Under the lock."""
+        try:
+            return self._sock.send(piece)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._leaving = True  # The loop's thread hears of it too.
+            return len(piece)
+
+    def _keep(self, pieces: Sequence[Bytes], written: int) -> None:
+        """Let pieces wait, of the first of which some bytes are written. Under the lock, with nothing waiting."""
+        rest = memoryview(pieces[0])[written:] if written else pieces[0]
+        self._waiting = deque([rest, *pieces[1:]])
+        self._moved_at = time.monotonic()
+        self._watch()
 
     def _watch(self) -> None:
         """Wait for what there is to do. Under the lock."""

@@ -55,6 +55,11 @@ browser may not have had the answer that signs it out, nor the app its commit.""
 UNHEARD = 60.0
 """Seconds that a lost connection to Redis may have been deaf before it was noticed."""
 
+FETCHING = 5
+"""Milliseconds that each page adds to the time in which all fetch themselves again after Redis has lost something."""
+
+LONGEST_FETCHING = 30_000
+
 RESTARTING = 1012
 TRY_AGAIN = 1013
 
@@ -311,7 +316,7 @@ class Hub:
                 return
             frame = frames.event(arrived.position, arrived.stream, arrived.html)
             for connection, subscription in channel.members.items():
-                connection.send(*subscription.event(arrived.position, frame, arrived.audience))
+                connection.send(*subscription.event(arrived.position, frame, arrived.audience, arrived.epoch))
 
     def _confirmed(self, stream: str) -> None:
         """Note that Redis follows a stream for us; tell its pages what happened while it did not."""
@@ -327,9 +332,11 @@ class Hub:
             return
         replay = self._bus.replay(stream, min(behind))
         with self._lock:
+            # All pages there are may have to: Redis was lost for all of them.
+            within = min(len(self._connections) * FETCHING, LONGEST_FETCHING)
             for connection, subscription in channel.members.items():
                 if subscription.live:
-                    connection.send(*subscription.caught_up(replay))
+                    connection.send(*subscription.caught_up(replay, within))
 
     def _join(self, connection: Connection, subscription: Subscription) -> _Channel:
         with self._lock:

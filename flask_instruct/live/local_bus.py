@@ -76,10 +76,10 @@ class LocalBus(Bus):
     def published(self, stream: str, entry: Entry) -> None:
         """Hear of each broadcast; for subclasses."""
 
-    def now(self) -> str:
+    def now(self, stream: str = "") -> str:
         return str(Position(max(_clock() - 1, self._last.ms)))
 
-    def cursor(self, moment: float) -> str:
+    def cursor(self, stream: str, moment: float) -> str:
         return str(Position(_clock() - int((time.monotonic() - moment) * 1000) - 2))
 
     def prepare(self) -> None:

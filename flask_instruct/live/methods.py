@@ -1,8 +1,9 @@
-"""What the extension offers of live pages: the broadcasts, who watches, and who has to be verified anew."""
+"""What the extension offers of live pages: the broadcasts, the bus, who watches, and who has to be verified anew."""
 
 from __future__ import annotations
 
 from . import broadcasts
+from .bus import Bus
 from .presence import viewers
 from .signed_out import disconnect
 
@@ -22,3 +23,11 @@ class LiveMethods:
 
     viewers = staticmethod(viewers)
     disconnect = staticmethod(disconnect)
+
+    @property
+    def bus(self) -> Bus:
+        """The current app's bus: ``instruct.bus.publish(stream, html)`` sends at once, whatever is committed.
+
+        :raises ConfigurationError: when the app does not use the package.
+        """
+        return broadcasts.live().bus

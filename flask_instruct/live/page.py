@@ -80,7 +80,7 @@ def _follow(stream: str, *, present: bool = False, **attributes: object) -> Mark
     given: dict[str, object] = {
         "name": stream,
         "token": sign_stream(live.signer, stream, current_viewer(), present=present),
-        "since": _cursor(live),
+        "since": _cursor(live, stream),
         **{name.replace("_", "-"): value for name, value in attributes.items()},
     }
     if not given["since"]:
@@ -133,10 +133,10 @@ def _exempt_events(app: Flask) -> None:
         protection.exempt(app.blueprints["instruct_live"])
 
 
-def _cursor(live: Live) -> str:
+def _cursor(live: Live, stream: str) -> str:
     started = g.get("instruct_started") if has_request_context() else None
     try:
-        return live.bus.cursor(started) if started is not None else live.bus.now()
+        return live.bus.cursor(stream, started) if started is not None else live.bus.now(stream)
     except (RedisError, ConfigurationError) as error:
         logger.warning("A page renders without live updates, Redis could not be asked for its clock: %s", error)
         return ""

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from redis import Redis
+from .bus_scripts import Script
+
+if TYPE_CHECKING:
+    from .servers import Servers
 
 LIFETIME = 45.0
 """Seconds for which a process's word holds that a viewer is at a stream."""
@@ -30,7 +33,7 @@ SIGNED_OUT = b"signed-out "
 _PROCESS = 32
 """Characters of a process's name, in front of each viewer that it speaks for."""
 
-_ATTEND = """
+_ATTEND = Script("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local staying = tonumber(ARGV[4])
@@ -44,45 +47,51 @@ end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 if #ARGV > 4 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return {redis.call('ZRANGE', KEYS[1], 0, -1), redis.call('GET', KEYS[2])}
-"""
+""")
 
-_MAY_TELL = """
+_MAY_TELL = Script("""
 local mine = redis.call('SET', KEYS[1], '', 'NX', 'PX', ARGV[1])
 if mine then redis.call('SET', KEYS[2], 'null', 'PX', ARGV[2]) end
 return mine and 1 or 0
-"""
+""")
 
-_SIGN_OUT = """
+_TOLD = Script("""
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+redis.call('DEL', KEYS[2])
+""")
+
+_SIGN_OUT = Script("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 redis.call('PUBLISH', ARGV[1], ARGV[3] .. ARGV[2])
-"""
+""")
 
-_SIGNED_OUT_SINCE = """
+_SIGNED_OUT_SINCE = Script("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 return redis.call('ZRANGEBYSCORE', KEYS[1], now - ARGV[1], '+inf')
-"""
+""")
 
-Run = Callable[[str, list[str], list[Any]], Any]
+EVERY_PROCESS = "every-process"
+"""Stands for a stream where something is said to every web process, to choose the node of a cluster that says it."""
+
 Key = Callable[[str, str], str]
 
 
 class Roll:
     """People, as the processes tell each other of them.
 
-    :param run: runs a script in Redis with keys and arguments.
+    :param servers: tells where things are kept, each time anew.
     :param key: names the key of a stream for a kind of data; those of one stream are on one node of a cluster.
     :param prefix: what the name of everything begins with; the channel that every listener follows adds a colon.
     """
 
-    def __init__(self, run: Run, key: Key, redis: Callable[[], Redis], prefix: str) -> None:
-        self._run = run
+    def __init__(self, servers: Callable[[], Servers], key: Key, prefix: str) -> None:
+        self._servers = servers
         self._key = key
-        self._redis = redis
         self._prefix = prefix
 
     def attend(
@@ -97,7 +106,8 @@ class Roll:
         """
         stays = list(staying)
         arguments = [process, int(LIFETIME * 1000), int(GRACE * 1000), len(stays), *stays, *leaving]
-        there, told = self._run(_ATTEND, [self._key(stream, "there"), self._key(stream, "told")], arguments)
+        keys = [self._key(stream, "there"), self._key(stream, "told")]
+        there, told = self._servers().run(stream, _ATTEND, keys, arguments)
         viewers = {member.decode()[_PROCESS:] for member in there}
         return sorted(viewers), json.loads(told or b"[]")
 
@@ -107,21 +117,20 @@ class Roll:
         Until it says what it has told, nobody knows what the pages have: it may die half-way.
         """
         keys = [self._key(stream, "telling"), self._key(stream, "told")]
-        return bool(self._run(_MAY_TELL, keys, [int(TELLING * 1000), int(NOTED * 1000)]))
+        return bool(self._servers().run(stream, _MAY_TELL, keys, [int(TELLING * 1000), int(NOTED * 1000)]))
 
     def told(self, stream: str, viewers: list[str], seconds: float) -> None:
         """Note what the pages of a stream have been told, for so many seconds."""
-        with self._redis().pipeline(transaction=True) as pipe:
-            pipe.set(self._key(stream, "told"), json.dumps(viewers), px=int(seconds * 1000))
-            pipe.delete(self._key(stream, "telling"))
-            pipe.execute()
+        keys = [self._key(stream, "told"), self._key(stream, "telling")]
+        self._servers().run(stream, _TOLD, keys, [json.dumps(viewers), int(seconds * 1000)])
 
     def sign_out(self, viewer: str) -> None:
         """Let every process hear that a viewer's pages have to be verified anew."""
         arguments = [f"{self._prefix}:", viewer, SIGNED_OUT.decode(), int(NOTED * 1000)]
-        self._run(_SIGN_OUT, [f"{self._prefix}-signed-out"], arguments)
+        self._servers().run(EVERY_PROCESS, _SIGN_OUT, [self._key(EVERY_PROCESS, "signed-out")], arguments)
 
     def signed_out(self, seconds: float) -> list[str]:
         """Return who was signed out in the last seconds, of the last hour at most."""
-        found = self._run(_SIGNED_OUT_SINCE, [f"{self._prefix}-signed-out"], [int(seconds * 1000)])
+        keys = [self._key(EVERY_PROCESS, "signed-out")]
+        found = self._servers().run(EVERY_PROCESS, _SIGNED_OUT_SINCE, keys, [int(seconds * 1000)])
         return [viewer.decode() for viewer in found]

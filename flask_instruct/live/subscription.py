@@ -98,21 +98,27 @@ class Subscription:
         self.viewer = viewer
         self.attendance = attendance
         self.last: Position | None = None
-        self._waiting: list[tuple[Position, Frame, Audience]] = []
+        self._waiting: list[tuple[Position, Frame, Audience, int]] = []
 
     @property
     def live(self) -> bool:
         """Tell whether the backlog has been sent."""
         return self.last is not None
 
-    def event(self, position: Position, frame: Frame, audience: Audience = EVERYBODY) -> list[Frame]:
-        """Take a live event; return what the page is sent now."""
+    def event(self, position: Position, frame: Frame, audience: Audience = EVERYBODY, epoch: int = 0) -> list[Frame]:
+        """Take a live event; return what the page is sent now.
+
+        :param epoch: when the data that it belongs to began. A page that was up to date before may lack what another
+            server had, also when nothing has told that there is another one.
+        """
         if self.last is None:
-            self._waiting.append((position, frame, audience))
+            self._waiting.append((position, frame, audience, epoch))
             return []
         if position <= self.last:
             return []
-        self.last = position
+        before, self.last = self.last, position
+        if before.ms < epoch:
+            return [frames.reset(self.stream, position)]
         return [frame] if audience.includes(self.viewer) else []
 
     def replayed(self, replay: Replay) -> list[Frame]:
@@ -121,16 +127,19 @@ class Subscription:
         sent = [frames.subscribed(self.stream, self.since)]
         sent += self._backlog(replay)
         waiting, self._waiting = self._waiting, []
-        for position, frame, audience in waiting:
-            sent += self.event(position, frame, audience)
+        for position, frame, audience, epoch in waiting:
+            sent += self.event(position, frame, audience, epoch)
         return [*sent, frames.ready(self.stream, self.last)]
 
-    def caught_up(self, replay: Replay) -> list[Frame]:
-        """Take what was missed while the hub had lost Redis; ``replay`` may begin before our last position."""
+    def caught_up(self, replay: Replay, within: int = 0) -> list[Frame]:
+        """Take what was missed while the hub had lost Redis; ``replay`` may begin before our last position.
+
+        :param within: milliseconds in which a page that has to fetch itself chooses its moment.
+        """
         assert self.last is not None
         if not replay.lossless:
             self.last = max(self.last, replay.position)
-            return [frames.reset(self.stream, self.last)]
+            return [frames.reset(self.stream, self.last, within)]
         missed = tuple(entry for entry in replay.entries if entry.position > self.last)
         self.last = max(self.last, replay.position)
         return self._batches(missed)

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Any
+from urllib.parse import parse_qsl
+from urllib.parse import urlencode
 from urllib.parse import urlsplit
 
 from flask import request
@@ -25,6 +27,7 @@ from .language import gettext as _
 
 if TYPE_CHECKING:
     from ..state import State
+    from ..tools import Tool
 
 PURPOSE = "panel"
 LONGEST_PROMPT = 20_000
@@ -93,12 +96,13 @@ def read(state: State) -> Posted:
     return Posted(handler, gid, actor)
 
 
-def prompt_text() -> str:
+def prompt_text(name: str | None = None) -> str:
     """Return what was asked in the current POST, cleaned of control characters.
 
+    :param name: of the field; default: what a panel's box or one of its suggestions says.
     :raises Refused: 400 when there is nothing, 413 when it is too long.
     """
-    text = request.form.get("suggestion") or request.form.get("prompt", "")
+    text = request.form.get(name, "") if name else request.form.get("suggestion") or request.form.get("prompt", "")
     text = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
     if not text:
         raise Refused(400, _("Write what should change, then send."))
@@ -107,13 +111,19 @@ def prompt_text() -> str:
     return text
 
 
-def way_back() -> str:
-    """Return the path of the page the POST came from, on this site only; the site's root when it names another."""
+def way_back(*, chat: str | None = None) -> str:
+    """Return the path of the page the POST came from, on this site only; the site's root when it names another.
+
+    :param chat: the thread that the page is to show.
+    """
     path = request.form.get("next", "")
     parts = urlsplit(path) if _PLAIN_PATH.match(path) else None
     if parts is None or parts.scheme or parts.netloc:
         return request.script_root + "/"
-    return path
+    if chat is None:
+        return path
+    query = [pair for pair in parse_qsl(parts.query) if pair[0] not in ("chat", "at")]
+    return f"{parts.path}?{urlencode([*query, ('chat', chat)])}"
 
 
 def _signed_gid(state: State, viewer: str) -> str:
@@ -126,6 +136,20 @@ def _signed_gid(state: State, viewer: str) -> str:
     if signed.viewer != viewer:
         raise Refused(403, _("You are signed in as someone else by now. Reload the page and send again."))
     return str(signed.payload["handler"])
+
+
+def may_approve(state: State, handler: AiResponseHandler) -> bool:
+    """Tell whether the current viewer may decide about any tool of a handler; which, and with what, is asked then."""
+    actor = state.actor()
+    return any(_may_approve(handler, tool, actor) for tool in handler.ai_tools() if tool.approval or tool.preview)
+
+
+def _may_approve(handler: AiResponseHandler, tool: type[Tool], actor: Any) -> bool:
+    try:
+        return handler.authorize_approval(tool, {}, actor) is True
+    except Exception:
+        # A rule that looks at the arguments, which are not known yet.
+        return True
 
 
 def _may(state: State, actor: Any, handler: AiResponseHandler) -> bool:

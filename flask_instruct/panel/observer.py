@@ -15,25 +15,33 @@ from markupsafe import Markup
 from sqlalchemy.orm import object_session
 
 from ..live.broadcasts import broadcast
+from ..live.broadcasts import broadcast_refresh_to
 from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from . import words
+from .keys import INBOX
+from .keys import panel_key
+from .keys import panel_stream
 from .page import fallen_runs
-from .page import latest_runs
-from .page import panel_key
-from .page import panel_stream
-from .page import spokesman
+from .page import spokesman_id
 from .rendering import render
+from .threads import chat_of
+from .threads import thread_key
+from .threads import threads_of
 
 
 class PanelObserver:
     """Hears of every change of a run and broadcasts it to the panels of the run's handler."""
 
     def run_created(self, run: Run) -> None:
-        _reread(run)
         key = panel_key(run.handler)
         _send(run, "append", f"instruct_runs_{key}", "run.html")
+        chat_id = chat_of(run)
+        if chat_id is not None:
+            _send(run, "append", f"instruct_runs_{thread_key(run.handler, chat_id)}", "run.html")
+            if not run.continues:
+                self._list_threads(run, key)
         self._let_go_of_the_oldest(run, key)
         self._announce(run)
 
@@ -64,6 +72,9 @@ class PanelObserver:
         # Head and body apart: the card itself stays, open where a reader opened it, focused where the focus is.
         _send(run, "update", f"instruct_call_{call.id}_head", "call_head.html", call=call)
         _send(run, "update", f"instruct_call_{call.id}_body", "call_body.html", call=call)
+        if call.asked_at is not None:
+            _send(run, "update", f"instruct_call_{call.id}_decision", "decision.html", call=call)
+            broadcast_refresh_to(INBOX)
 
     def all_told(self, run: Run) -> None:
         # The last of a transaction's fragments and rendered once, whatever else of the run has changed.
@@ -72,7 +83,8 @@ class PanelObserver:
 
     def _announce(self, run: Run) -> None:
         session = object_session(run)
-        speaking = spokesman(latest_runs(session, run.handler)) if session is not None else run
+        first = run.id if session is None else spokesman_id(session, run.handler)
+        speaking = run if session is None or first in (None, run.id) else session.get_one(Run, first)
         # Morphed, so that words that are the same are no news to a screen reader.
         broadcast(
             panel_stream(run.handler),
@@ -82,11 +94,17 @@ class PanelObserver:
             method="morph",
         )
 
+    def _list_threads(self, run: Run, key: str) -> None:
+        session = object_session(run)
+        if session is not None:
+            threads = threads_of(session, run.handler)
+            _send(run, "update", f"instruct_threads_{key}", "chat_list.html", threads=threads)
+
     def _let_go_of_the_oldest(self, run: Run, key: str) -> None:
         session = object_session(run)
         fallen = fallen_runs(session, run.handler) if session is not None else ()
         for old in fallen:
-            _send(run, "remove", f"instruct_run_{old.id}")
+            _send(run, "remove", f"instruct_run_{old}")
         if fallen:
             _send(run, "update", f"instruct_earlier_{key}", "earlier.html", earlier=True)
 

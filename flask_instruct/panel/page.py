@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import UTC
 from datetime import datetime
 from functools import cache
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Any
@@ -19,8 +18,6 @@ from flask import g
 from flask import request
 from flask import url_for
 from markupsafe import Markup
-from sqlalchemy.orm import Session
-from sqlalchemy.orm import scoped_session
 from sqlalchemy.orm import selectinload
 
 from ..errors import HandlerError
@@ -28,18 +25,22 @@ from ..handlers import AiResponseHandler
 from ..handlers import registered
 from ..live.page import instruct_scripts
 from ..live.page import turbo_stream_from
-from ..live.turbo_stream import stream_name
 from ..runs.models import ACTIVE
 from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from . import words
 from .forms import form_for
+from .forms import may_approve
+from .keys import PANEL
+from .keys import AnySession
+from .keys import panel_key
 from .language import gettext
 from .rendering import render
 
 if TYPE_CHECKING:
     from ..state import State
+    from .chat import Chat
 
 SHOWN_RUNS = 20
 """Requests that a panel shows; older ones leave it as new ones come."""
@@ -47,9 +48,6 @@ SHOWN_RUNS = 20
 SHOWN_PROMPTS = 4
 """Suggestions that a panel shows at once; the others wait behind a button."""
 
-PANEL = "instruct-panel"
-
-AnySession = Session | scoped_session[Any]
 Suggestion = str | tuple[str, str]
 
 
@@ -69,16 +67,31 @@ def instruct_panel(
     :raises HandlerError: for a name that is no handler, or a record without a key.
     """
     state: State = current_app.extensions["instruct"]
-    worker = _handler(record, handler)
+    worker = worker_for(record, handler)
+    runs = latest_runs(state.db.session, worker.to_gid())
+    return shown_panel(worker, runs, title=title, prompts=prompts, placeholder=placeholder)
+
+
+def shown_panel(
+    worker: AiResponseHandler,
+    runs: Sequence[Run],
+    *,
+    chat: Chat | None = None,
+    title: str | None = None,
+    prompts: Iterable[Suggestion] = (),
+    placeholder: str | None = None,
+) -> Markup:
+    """Show a panel with the newest of these runs, which are in order; with ``chat`` as that thread."""
+    state: State = current_app.extensions["instruct"]
     gid = worker.to_gid()
     suggestions = [_suggestion(prompt) for prompt in prompts]
-    session = state.db.session
-    runs = latest_runs(session, gid)
     shown = runs[-SHOWN_RUNS:]
-    load_answers(session, shown)
+    load_answers(state.db.session, shown)
     return render(
         "panel.html",
         key=panel_key(gid),
+        runs_key=panel_key(gid) if chat is None else chat.key,
+        chat=chat,
         title=title or gettext("Assistant"),
         prompts=suggestions,
         first_prompts=len(suggestions) if len(suggestions) <= SHOWN_PROMPTS + 1 else SHOWN_PROMPTS,
@@ -87,6 +100,7 @@ def instruct_panel(
         earlier=len(runs) > SHOWN_RUNS,
         announcement=words.announcement(spokesman(runs)),
         form=form_for(state, worker),
+        approves=may_approve(state, worker),
         stream=turbo_stream_from(PANEL, gid),
         assets=_assets(),
         live_scripts=instruct_scripts,
@@ -94,27 +108,15 @@ def instruct_panel(
     )
 
 
-@lru_cache(maxsize=1024)
-def panel_stream(gid: str) -> str:
-    """Return the name of the stream that a handler's panel listens to."""
-    return stream_name(PANEL, gid)
-
-
-@lru_cache(maxsize=1024)
-def panel_key(gid: str) -> str:
-    """Return what tells the elements of one panel on a page from those of another."""
-    return hashlib.sha256(gid.encode()).hexdigest()[:12]
-
-
 def latest_runs(session: AnySession, gid: str) -> Sequence[Run]:
     """Return the runs that a panel shows, oldest first, with one more when there are more."""
-    newest_first = session.scalars(_newest_first(gid).limit(SHOWN_RUNS + 1)).all()
+    newest_first = session.scalars(_NEWEST, {"gid": gid}).all()
     return newest_first[::-1]
 
 
-def fallen_runs(session: AnySession, gid: str) -> Sequence[Run]:
-    """Return the runs that a panel has just stopped showing, for one new run or a few at once."""
-    return session.scalars(_newest_first(gid).offset(SHOWN_RUNS).limit(5)).all()
+def fallen_runs(session: AnySession, gid: str) -> Sequence[str]:
+    """Return the ids of the runs that a panel has just stopped showing, for one new run or a few at once."""
+    return session.scalars(_FALLEN, {"gid": gid}).all()
 
 
 def load_answers(session: AnySession, runs: Sequence[Run]) -> None:
@@ -123,13 +125,10 @@ def load_answers(session: AnySession, runs: Sequence[Run]) -> None:
         query = sa.select(Run).where(Run.id.in_([run.id for run in runs]))
         wanted = (
             selectinload(Run.messages).selectinload(Message.calls).selectinload(ToolCall.effects),
+            selectinload(Run.messages).selectinload(Message.calls).selectinload(ToolCall.approval),
             selectinload(Run.calls),
         )
         session.scalars(query.options(*wanted)).all()
-
-
-def _newest_first(gid: str) -> sa.Select[Run]:
-    return sa.select(Run).where(Run.handler == gid).order_by(Run.created_at.desc(), Run.id.desc())
 
 
 def spokesman(runs: Sequence[Run]) -> Run | None:
@@ -137,10 +136,39 @@ def spokesman(runs: Sequence[Run]) -> Run | None:
     active = [run for run in runs if run.status in ACTIVE]
     if active:
         return active[-1]
-    return max(runs, key=lambda run: run.ended_at or run.created_at, default=None)
+    return max(reversed(runs), key=lambda run: run.ended_at or run.created_at, default=None)
 
 
-def _handler(record: object, name: str | None) -> AiResponseHandler:
+def spokesman_id(session: AnySession, gid: str) -> str | None:
+    """Return the id of the :func:`spokesman` of the runs that a panel shows, without reading them all."""
+    found: str | None = session.scalar(_SPOKESMAN, {"gid": gid})
+    return found
+
+
+def _newest_first(*wanted: Any) -> sa.Select[Any]:
+    of_panel = sa.select(*wanted).where(Run.handler == sa.bindparam("gid"))
+    return of_panel.order_by(Run.created_at.desc(), Run.id.desc())
+
+
+def _speaks_first() -> sa.Select[Any]:
+    shown = _newest_first(Run.id, Run.status, Run.created_at, Run.ended_at).limit(SHOWN_RUNS + 1).subquery()
+    active = shown.c.status.in_(ACTIVE)
+    since = sa.case((active, shown.c.created_at), else_=sa.func.coalesce(shown.c.ended_at, shown.c.created_at))
+    order = (sa.case((active, 0), else_=1), since.desc(), shown.c.created_at.desc(), shown.c.id.desc())
+    return sa.select(shown.c.id).order_by(*order).limit(1)
+
+
+# Made once: building them takes as long as asking them.
+_NEWEST = _newest_first(Run).limit(SHOWN_RUNS + 1)
+_FALLEN = _newest_first(Run.id).offset(SHOWN_RUNS).limit(5)
+_SPOKESMAN = _speaks_first()
+
+
+def worker_for(record: object, name: str | None) -> AiResponseHandler:
+    """Return the handler that works on a record, by its name or as it is given.
+
+    :raises HandlerError: for a name that is no handler, or none at all.
+    """
     if name is None:
         if isinstance(record, AiResponseHandler):
             return record

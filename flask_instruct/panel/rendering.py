@@ -36,5 +36,8 @@ def _templates() -> Environment:
     templates: Environment | None = current_app.extensions.get(_KEY)
     if templates is None:
         templates = current_app.jinja_env.overlay(autoescape=True)
+        names = templates.globals
+        # One dictionary for each template: Jinja's chain of two is walked in Python, several times a rendering.
+        templates.make_globals = lambda own: {**names, **(own or {})}  # type: ignore[method-assign,assignment]
         current_app.extensions[_KEY] = templates
     return templates

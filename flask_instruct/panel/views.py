@@ -5,6 +5,7 @@ a browser is sent back to its page (Post/Redirect/Get), a script gets a fragment
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from typing import Any
 from uuid import UUID
 
 from flask import Blueprint
@@ -16,20 +17,30 @@ from flask.typing import ResponseReturnValue
 
 from ..errors import ConfigurationError
 from ..errors import RunEnded
+from ..live.broadcasts import broadcast
 from ..live.turbo_stream import turbo_stream
 from ..runs.again import mark_as_done
 from ..runs.again import run_again
+from ..runs.history import FROM_THE_START
 from ..runs.models import Effect
+from ..runs.models import Run
 from . import forms
 from .forms import Posted
 from .forms import Refused
+from .keys import panel_key
+from .keys import panel_stream
 from .language import gettext as _
 from .page import asset_url
-from .page import panel_key
 from .rendering import render
+from .threads import chat_id_of
+from .threads import chat_of
+from .threads import conversation_of
+from .threads import parent_for
+from .threads import rename
+from .threads import runs_of
+from .threads import thread_key
 
 if TYPE_CHECKING:
-    from ..runs.models import Run
     from ..state import State
 
 DECISIONS = {"done": mark_as_done, "again": run_again}
@@ -47,12 +58,76 @@ def start_run() -> ResponseReturnValue:
 
     posted = forms.read(_state())
     text = forms.prompt_text()
-    run = Instruct().generate_for(posted.handler, user_prompt=text, actor=posted.actor)
+    chat_id = chat_id_of(request.form.get("chat"))
+    thread = {} if chat_id is None else _in_thread(posted, chat_id)
+    run = Instruct().generate_for(posted.handler, user_prompt=text, actor=posted.actor, **thread)
     key = panel_key(posted.gid)
     if not _by_script():
-        return _back(key)
-    fragment = turbo_stream("append", target=f"instruct_runs_{key}", html=render("run.html", run=run, key=key).strip())
-    return Response(str(fragment), mimetype=STREAM_TYPE)
+        return _back(key) if chat_id is None else redirect(forms.way_back(chat=chat_id), 303)
+    target = f"instruct_runs_{key if chat_id is None else thread_key(posted.gid, chat_id)}"
+    return Response(
+        str(turbo_stream("append", target=target, html=render("run.html", run=run, key=key).strip())),
+        mimetype=STREAM_TYPE,
+    )
+
+
+def _in_thread(posted: Posted, chat_id: str) -> dict[str, Any]:
+    runs = runs_of(_state().db.session, posted.gid, chat_id)
+    return {
+        "conversation": conversation_of(posted.gid, chat_id),
+        "continues": parent_for(runs, request.form.get("after")),
+    }
+
+
+@blueprint.post("/runs/<uuid:run_id>/rewrite")
+def rewrite_run(run_id: UUID) -> ResponseReturnValue:
+    """Ask otherwise in the place of an earlier message: a branch, of which what came after that is no part."""
+    posted = forms.read(_state())
+    run = _run_of(run_id, posted)
+    return _branch(posted, run, forms.prompt_text(f"rewrite-{run.id}"))
+
+
+@blueprint.post("/runs/<uuid:run_id>/again")
+def answer_again(run_id: UUID) -> ResponseReturnValue:
+    """Ask the same once more in the place of a message, for another answer."""
+    posted = forms.read(_state())
+    run = _run_of(run_id, posted)
+    return _branch(posted, run, run.user_prompt)
+
+
+def _branch(posted: Posted, run: Run, text: str) -> ResponseReturnValue:
+    from ..extension import Instruct
+
+    chat_id = chat_of(run)
+    if chat_id is None:
+        raise Refused(404, _("There is no such request here."))
+    session = _state().db.session
+    before = session.get(Run, run.continues) if run.continues else None
+    # What is at work in the thread belongs to the branch that is left.
+    Instruct().generate_for(
+        posted.handler,
+        user_prompt=text,
+        actor=posted.actor,
+        conversation=run.conversation,
+        continues=before or FROM_THE_START,
+        when_busy="supersede",
+        commit=False,
+    )
+    broadcast(panel_stream(posted.gid), "refresh")
+    session.commit()
+    return ("", 204) if _by_script() else redirect(forms.way_back(chat=chat_id), 303)
+
+
+@blueprint.post("/chats/<uuid:chat_id>/title")
+def rename_chat(chat_id: UUID) -> ResponseReturnValue:
+    """Name a thread."""
+    posted = forms.read(_state())
+    session = _state().db.session
+    if rename(session, posted.gid, str(chat_id), request.form.get("title", "")) is None:
+        raise Refused(404, _("There is no such conversation here."))
+    broadcast(panel_stream(posted.gid), "refresh")
+    session.commit()
+    return ("", 204) if _by_script() else redirect(forms.way_back(chat=str(chat_id)), 303)
 
 
 @blueprint.post("/runs/<uuid:run_id>/retry")
@@ -65,7 +140,7 @@ def retry_run(run_id: UUID) -> ResponseReturnValue:
         Instruct().retry(_run_of(run_id, posted))
     except RunEnded:
         raise Refused(409, _("Someone else was faster: this is no longer waiting for a retry.")) from None
-    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+    return answered(panel_key(posted.gid))
 
 
 @blueprint.post("/runs/<uuid:run_id>/stop")
@@ -73,7 +148,7 @@ def stop_run(run_id: UUID) -> ResponseReturnValue:
     """Stop a run; one that has ended meanwhile is as good as stopped."""
     posted = forms.read(_state())
     _run_of(run_id, posted).cancel()
-    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+    return answered(panel_key(posted.gid))
 
 
 @blueprint.post("/runs/<uuid:run_id>/effects/<uuid:effect_id>/<any(done, again):decision>")
@@ -88,7 +163,7 @@ def decide_effect(run_id: UUID, effect_id: UUID, decision: str) -> ResponseRetur
         DECISIONS[decision](effect)
     except RunEnded:
         raise Refused(409, _("Someone else was faster: this has been decided.")) from None
-    return ("", 204) if _by_script() else _back(panel_key(posted.gid))
+    return answered(panel_key(posted.gid))
 
 
 def _run_of(run_id: UUID, posted: Posted) -> Run:
@@ -123,6 +198,16 @@ def not_set_up(error: ConfigurationError) -> ResponseReturnValue:
 
 def _back(key: str) -> ResponseReturnValue:
     return redirect(f"{forms.way_back().partition('#')[0]}#instruct_panel_{key}", 303)
+
+
+def answered(key: str, *, stay: bool = False) -> ResponseReturnValue:
+    """Answer a POST that was acted on: a script's with nothing, as the fragments tell it all, a browser's with a page.
+
+    :param stay: go back to just the page that it came from, and not to its panel.
+    """
+    if _by_script():
+        return "", 204
+    return redirect(forms.way_back(), 303) if stay else _back(key)
 
 
 def _by_script() -> bool:

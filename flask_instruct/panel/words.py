@@ -6,6 +6,7 @@ Everything is read from the row and nothing from what the model claims.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Sequence
@@ -15,16 +16,25 @@ from datetime import datetime
 from typing import Any
 from typing import Literal
 
+from flask import current_app
+from flask import has_app_context
+from sqlalchemy.orm import object_session
+
+from ..runs.approval import Approval
 from ..runs.models import NOT_STARTED
 from ..runs.models import Effect
 from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
+from ..state import ActorName
+from . import threads
 from .language import duration
 from .language import gettext
 from .language import marked as _
 from .language import ngettext
 from .language import whole_duration
+
+logger = logging.getLogger("flask_instruct")
 
 Tone = Literal["waiting", "working", "done", "failed", "stopped"]
 
@@ -109,6 +119,7 @@ FAILURES: dict[str, str] = {
 
 CALL: dict[str, tuple[Tone, str]] = {
     "waiting": ("waiting", _("Waiting")),
+    "asked": ("waiting", _("Needs approval")),
     "running": ("working", _("Running")),
     "done": ("done", _("Done")),
     "failed": ("failed", _("Failed")),
@@ -128,6 +139,15 @@ OUTCOMES: dict[str, str] = {
     "interrupted": _("Interrupted"),
 }
 
+
+DECISIONS: dict[str, tuple[str, str]] = {
+    "pending": (_("Needs approval"), _("Needs approval")),
+    "approved": (_("Approved"), _("Approved by %(name)s")),
+    "rejected": (_("Not approved"), _("Not approved by %(name)s")),
+    "expired": (_("Nobody approved this in time"), _("Nobody approved this in time")),
+    "withdrawn": (_("No longer asked: the request has ended"), _("No longer asked: the request has ended")),
+}
+"""What was decided: without a name, and with one."""
 
 EFFECT: dict[str, tuple[Tone, str]] = {
     "pending": ("waiting", _("Waiting")),
@@ -234,15 +254,51 @@ def message_note(message: Message) -> str:
 
 
 def asked_by(run: Run) -> str:
-    """Name who asked, where the app's id of a person is a name; a number or a UUID tells a reader nothing."""
-    actor = run.actor or ""
-    return "" if _NUMBER.fullmatch(actor) else actor
+    """Name who asked."""
+    return person(run.actor)
+
+
+def person(actor: str | None) -> str:
+    """Name a person as ``@instruct.actor_name`` does, else by an id that is a name: a number tells a reader nothing."""
+    if actor is None:
+        return ""
+    return _named(actor) or ("" if _NUMBER.fullmatch(actor) else actor)
+
+
+def _named(actor: str) -> str | None:
+    rule: ActorName | None = current_app.extensions["instruct"].hooks.actor_name if has_app_context() else None
+    try:
+        return rule(actor) if rule is not None else None
+    except Exception:
+        logger.exception("The @instruct.actor_name rule failed")
+        return None
+
+
+def decided(approval: Approval) -> str:
+    """Say what was decided, and by whom."""
+    if approval.status == "approved" and approval.edited is not None:
+        said, by = _("Approved with changes"), _("Approved with changes by %(name)s")
+    else:
+        said, by = DECISIONS.get(approval.status, (approval.status, approval.status))
+    name = person(approval.decided_by)
+    return gettext(by, name=name) if name else gettext(said)
 
 
 def attached(run: Run) -> str:
     """Name what the model is to look at besides the request."""
     names = [gettext(KINDS.get(name, name)) for name in run.attached or ()]
     return gettext(_("Attached: %(names)s"), names=", ".join(names))
+
+
+def chat_of(run: Run) -> str | None:
+    """Return the id of the chat's thread that a run is part of."""
+    return threads.chat_of(run)
+
+
+def versions_of(run: Run) -> list[str]:
+    """Return the ids of the versions of a message, oldest first, with the message's own."""
+    session = object_session(run)
+    return [run.id] if session is None else threads.versions_of(session, run)
 
 
 def since(run: Run) -> datetime:
@@ -281,11 +337,16 @@ def told_in_full(call: ToolCall) -> bool:
 
 
 def arguments_of(call: ToolCall) -> list[tuple[str, str]]:
-    """Return a call's arguments as names and shortened texts; the raw text without a name when they are no object."""
-    parsed = _parsed(call.arguments)
+    """Return a call's arguments as :func:`arguments`."""
+    return arguments(call.arguments)
+
+
+def arguments(text: str) -> list[tuple[str, str]]:
+    """Return arguments as names and shortened texts; the raw text without a name when they are no object."""
+    parsed = _parsed(text)
     if isinstance(parsed, dict):
         return [(str(name), shortened(_told(value))) for name, value in parsed.items()]
-    return [("", shortened(call.arguments))] if call.arguments.strip() else []
+    return [("", shortened(text))] if text.strip() else []
 
 
 def hint(call: ToolCall) -> str:

@@ -15,6 +15,7 @@ from ..handlers import AiResponseHandler
 from ..handlers import locate
 from ..tools import ToolOutcome
 from ..tools import failure
+from .capture import Capture
 from .interruption import PASSING
 from .interruption import Interrupted
 from .notices import Notices
@@ -39,10 +40,14 @@ class AppCode:
         self._notices = notices
         self._gid = gid
 
-    def run_tool(self, unit: Unit, name: str, work: Callable[[AiResponseHandler], ToolOutcome]) -> ToolOutcome:
+    def run_tool(
+        self, unit: Unit, name: str, work: Callable[[AiResponseHandler], ToolOutcome], capture: Capture
+    ) -> ToolOutcome:
         """Run a tool with the session that is joined to the unit; an outcome that is an error leaves no edit behind.
 
         Some failures cost the unit as well, which then no longer stands.
+
+        :param capture: has afterwards what the tool has changed, and nothing where nothing of it was kept.
 
         :raises HandlerError: when the handler or its record is gone.
         :raises Interrupted: when the database could not be asked for the record, or hung up in the middle of the tool:
@@ -51,7 +56,13 @@ class AppCode:
         outcome: ToolOutcome | None = None
         lookout = Lookout(unit.connection, name)
         try:
-            with self._notices.gathering_committed(unit), lookout.looking(), joined_session(self._state.db, unit):
+            with (
+                self._notices.gathering_committed(unit),
+                lookout.looking(),
+                capture.listening(),
+                joined_session(self._state.db, unit) as session,
+            ):
+                capture.follow(session)
                 outcome = work(self._located())
                 if outcome.error:
                     raise _Undo
@@ -73,6 +84,8 @@ class AppCode:
             raise outcome.exception
         # A timeout strikes anywhere, also in the middle of the session's own work: nothing more is built upon it.
         unit.spoiled = unit.spoiled or outcome.kind == "timeout"
+        if lookout.kept:
+            capture.refuse("It wrote to the database through a connection of its own, which nobody followed.")
         return lookout.told(outcome)
 
     def call_back(self, unit: Unit, callback: Callable[[AiResponseHandler], object]) -> None:

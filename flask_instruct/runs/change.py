@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from typing import Literal
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped
@@ -15,6 +19,18 @@ from .columns import uuid7
 from .ledger import Ledger
 
 Action = Literal["insert", "update", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One row that was changed, before it is kept; values are typed JSON by the names of attributes."""
+
+    action: Action
+    entity: str | None
+    table: str
+    key: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
 
 
 class Change(Ledger):
@@ -45,3 +61,39 @@ class Change(Ledger):
     before: Mapped[dict[str, Any] | None]
     after: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+def keep(connection: sa.Connection, run_id: str, call_id: str, changes: Sequence[Recorded]) -> None:
+    """Add what a call changed to the ledger, in order."""
+    if not changes:
+        return
+    # Hundreds of rows are common: what SQLAlchemy does for each value of each is done once for those that are the same.
+    stored = {column.name: _storing(column.type, connection.dialect) for column in _TABLE.columns}
+    document, first, moment = stored["before"], uuid7(), stored["created_at"](now())
+    rows = [
+        {
+            # Of one moment, and one after the other: what a version 7 says with its last digits is chance.
+            "id": f"{first[:-6]}{seq:06x}",
+            "run_id": run_id,
+            "call_id": call_id,
+            "seq": seq,
+            "action": change.action,
+            "entity": change.entity,
+            "table": change.table,
+            "key": change.key,
+            "before": None if change.before is None else document(change.before),
+            "after": None if change.after is None else document(change.after),
+            "created_at": moment,
+        }
+        for seq, change in enumerate(changes, 1)
+    ]
+    connection.execute(_ADD, rows)
+
+
+_TABLE = cast(sa.Table, Change.__table__)
+_ADD = sa.insert(sa.table(_TABLE.name, *(sa.column(column.name) for column in _TABLE.columns)))
+
+
+def _storing(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> Callable[[Any], Any]:
+    """Return what makes a value ready for the database's driver."""
+    return kind.dialect_impl(dialect).bind_processor(dialect) or (lambda value: value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
@@ -12,10 +13,11 @@ from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import undefer
 
 from ..config import Config
 from ..messages import Message
+from .asking import withdraw
 from .bounds import bound_step
 from .columns import now
 from .effects import close_effects
@@ -28,6 +30,7 @@ from .models import HELD
 from .models import ModelCall
 from .models import Run
 from .notices import Notices
+from .rows import know
 from .turns import has_turn
 from .turns import ring_for_next
 from .unit import Unit
@@ -46,11 +49,13 @@ class Claimed(NamedTuple):
 
     :param heard: a handler may have heard text of an answer that was thrown away.
     :param earlier: what was said in its conversation before.
+    :param notices: what is still to be noted of the pages that were told.
     """
 
     run: Run
     heard: bool
     earlier: tuple[Message, ...]
+    notices: Notices
 
 
 def claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
@@ -75,12 +80,11 @@ def _claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
     notices = Notices(state)
     with unit_of_work(engine) as unit:
         bound_step(unit.connection)
-        seen = unit.ledger.get(Run, run_id)
-        if seen is None or not _take(unit, seen, state.config):
+        run = unit.ledger.get(Run, run_id, options=_WHOLE)
+        if run is None or not _take(unit, run, state.config):
             return None
-        run = unit.ledger.get(Run, run_id, populate_existing=True)
-        assert run is not None
-        heard = _clear(unit, run, notices)
+        is_new = run.attempt == 1
+        heard = _has_nothing(run) if is_new else _clear(unit, run, notices)
         if run.cancel_requested:
             _end_stopped(unit, run, notices)
         elif run.resumes > state.config.max_attempts:
@@ -88,13 +92,18 @@ def _claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
         unit.ledger.flush()
         notices.tell(unit, "run_changed", run)
         notices.store(unit)
+        if is_new:
+            # The panel has forgotten it again, as it does of every run that it has told of.
+            know(run, messages=[], calls=[])
         # Loaded now, for use after the transaction.
-        _ = run.attachments, run.calls, [call for message in run.messages for call in message.calls]
+        _ = run.calls, [call for message in run.messages for call in message.calls]
         earlier = () if run.ended else said_before(unit.ledger, run)
         if run.ended:
             ring_for_next(state, unit, run)
-    notices.flush(engine)
-    return None if run.ended else Claimed(run, heard, earlier)
+    if run.ended:
+        notices.flush(engine)
+        return None
+    return Claimed(run, heard, earlier, notices)
 
 
 def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: datetime) -> bool:
@@ -103,33 +112,69 @@ def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: dat
     return connection.execute(_RENEW, _held(run_id, attempt, until)).rowcount == 1
 
 
-def hold(session: Session, run_id: str, attempt: int, until: datetime) -> Run | None:
-    """Move the lease of a run that is still held by this attempt, and return its row; None when it is not."""
-    connection = session.connection()
-    if not connection.dialect.update_returning:  # SQLite before 3.35
-        held = renew_lease(connection, run_id, attempt, until)
-        return session.get(Run, run_id, populate_existing=True) if held else None
-    bound_step(connection)
-    session.flush()
-    return session.scalars(_HOLD, _held(run_id, attempt, until), execution_options=_FRESH).one_or_none()
+def hold(unit: Unit, run: Run, attempt: int, until: datetime) -> bool:
+    """Move the lease of a run that is still held by this attempt, and read what others write into its row meanwhile.
+
+    :param run: its object of earlier steps of this attempt, which stands in the unit's session then.
+    """
+    bound_step(unit.connection)
+    found = _told(unit.connection, _RENEW, _held(run.id, attempt, until), run.id)
+    if found is None:
+        return False
+    know(run, lease_until=until, **found)
+    unit.ledger.add(run)
+    # Read in an earlier step, if at all.
+    unit.ledger.expire(run, ["messages", "calls"])
+    run.is_doing_something()
+    return True
 
 
 def _held(run_id: str, attempt: int, until: datetime) -> dict[str, Any]:
     return {"held_run": run_id, "held_attempt": attempt, "held_until": until}
 
 
+def _told(connection: sa.Connection, update: sa.Update, values: dict[str, Any], run_id: str) -> dict[str, Any] | None:
+    """Update one run, and return what others may have written into its row; None where the condition did not hold."""
+    if connection.dialect.update_returning:
+        found = connection.execute(_telling(update), values).first()
+    else:  # SQLite before 3.35
+        changed = connection.execute(update, values).rowcount == 1
+        found = connection.execute(_TOLD.where(_RUNS.c.id == run_id)).first() if changed else None
+    return None if found is None else found._asdict()
+
+
+@cache
+def _telling(update: sa.Update) -> sa.UpdateBase:
+    return update.returning(*_TOLD.selected_columns)
+
+
 # Made once: they are sent more often than any other.
+_RUNS = cast(sa.Table, Run.__table__)
 _RENEW = (
-    sa.update(cast(sa.Table, Run.__table__))
-    .where(Run.id == sa.bindparam("held_run"), Run.attempt == sa.bindparam("held_attempt"), Run.status.in_(HELD))
+    sa.update(_RUNS)
+    .where(_RUNS.c.id == sa.bindparam("held_run"), _RUNS.c.attempt == sa.bindparam("held_attempt"))
+    .where(_RUNS.c.status.in_(HELD))
     .values(lease_until=sa.bindparam("held_until"))
 )
-_HOLD = sa.select(Run).from_statement(_RENEW.returning(Run))
-_FRESH = {"populate_existing": True}
+_TAKE = (
+    sa.update(_RUNS)
+    .where(_RUNS.c.id == sa.bindparam("taken_run"), _RUNS.c.attempt == sa.bindparam("seen_attempt"))
+    .where(
+        sa.or_(
+            _RUNS.c.status == "queued",
+            sa.and_(_RUNS.c.status.in_(HELD), _RUNS.c.lease_until < sa.bindparam("moment")),
+        )
+    )
+)
+_TOLD = sa.select(_RUNS.c.status, _RUNS.c.cancel_requested, _RUNS.c.error_technical)
+"""What a person's stop and a worker's supervisor write into a run that a worker holds."""
+_WHOLE = (undefer(Run.attachments),)
 
 
 def close_open_calls(unit: Unit, run: Run, notices: Notices) -> None:
     """Answer the calls of a run that ends before they were carried out: each call has a result, always (G6)."""
+    if any(call.status == "asked" for call in run.calls):
+        withdraw(unit.ledger, run)
     for call in run.calls:
         if call.result is None:
             call.answer(interrupted(call.name), "interrupted")
@@ -139,29 +184,32 @@ def close_open_calls(unit: Unit, run: Run, notices: Notices) -> None:
         notices.tell(unit, "call_changed", run, call)
 
 
-def _take(unit: Unit, seen: Run, config: Config) -> bool:
+def _take(unit: Unit, run: Run, config: Config) -> bool:
     moment = now()
-    resumed = seen.status in HELD
-    if not resumed and not has_turn(unit, seen, config):
+    resumed = run.status in HELD
+    if not resumed and (run.status != "queued" or not has_turn(unit, run, config)):
         return False
-    taken: sa.CursorResult[Any] = unit.connection.execute(
-        sa.update(Run)
-        .where(
-            Run.id == seen.id,
-            Run.attempt == seen.attempt,
-            sa.or_(Run.status == "queued", sa.and_(Run.status.in_(HELD), Run.lease_until < moment)),
-        )
-        .values(
-            status="running",
-            attempt=seen.attempt + 1,
-            resumes=seen.resumes + resumed,
-            lease_until=moment + timedelta(seconds=config.lease),
-            retry_at=None,
-            started_at=seen.started_at or moment,
-        )
-        .execution_options(synchronize_session=False)
-    )
-    return taken.rowcount == 1
+    values: dict[str, Any] = {
+        "status": "running",
+        "attempt": run.attempt + 1,
+        "resumes": run.resumes + resumed,
+        "lease_until": moment + timedelta(seconds=config.lease),
+        "retry_at": None,
+        "started_at": run.started_at or moment,
+    }
+    condition = {"taken_run": run.id, "seen_attempt": run.attempt, "moment": moment}
+    found = _told(unit.connection, _TAKE, condition | values, run.id)
+    if found is None:
+        return False
+    know(run, **{**values, **found})
+    return True
+
+
+def _has_nothing(run: Run) -> bool:
+    """Let a run that nobody has had in hand before be as it is: nothing of it is looked for."""
+    know(run, messages=[], calls=[])
+    run.is_doing()
+    return False
 
 
 def _clear(unit: Unit, run: Run, notices: Notices) -> bool:

@@ -101,7 +101,7 @@ def give_back(state: State, engine: sa.Engine, run_id: str, attempt: int) -> boo
         told = "Run %s could not be given back and waits for the end of its lease: %s"
         logger.warning(told, run_id, error, extra={"run_id": run_id})
         return False
-    logger.info("Run %s was given back, its worker ends", run_id, extra={"run_id": run_id})
+    logger.warning("Run %s was given back, its worker ends; another one takes it up", run_id, extra={"run_id": run_id})
     return True
 
 

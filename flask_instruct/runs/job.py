@@ -115,7 +115,10 @@ def carry_out(
     :param adapter: speaks in the place of the run's model; ``journal`` records in the place of the usual one.
     """
     run = claimed.run
-    journal = journal or Journal(state, engine, run, watch)
+    if journal is None:
+        journal = Journal(state, engine, run, watch, claimed.notices)
+    else:
+        claimed.notices.flush(engine)
     try:
         ending = _talk(state, journal, claimed, adapter)
     except Interrupted:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
+from typing import cast
 
 import sqlalchemy as sa
-from sqlalchemy.orm.attributes import set_committed_value
 
 from ..events import Event
 from ..events import Finish
@@ -27,13 +28,14 @@ from ..limits import Reached
 from ..orchestrator import Ending
 from ..orchestrator import Recorder
 from ..orchestrator import tell_ending
-from ..tools import ToolContext
 from ..tools import ToolOutcome
 from ..tools import failure
-from ..tools import run_tool
-from ..tools import settle
 from .app_code import AppCode
+from .asking import Verdict
+from .asking import has_decision
 from .bounds import bound_tool
+from .calling import Attempt
+from .calling import Calls
 from .claim import close_open_calls
 from .columns import now
 from .effects import Effects
@@ -43,18 +45,24 @@ from .models import Run
 from .models import ToolCall
 from .notices import Notices
 from .points import reach
+from .queue import ring
 from .quotas import Quotas
 from .rounds import Rounds
+from .rows import know
+from .rows import update
 from .steps import REFUSED
 from .steps import LostLease
 from .steps import Steps
 from .turns import ring_for_next
-from .unit import Unit
 from .watch import Watch
 
 if TYPE_CHECKING:
     from ..state import State
     from ..tools import Tool
+
+
+WAITS = ToolOutcome("", "not_approved", waits=True)
+"""Of a call about which a person has to decide first."""
 
 
 class UnitLost(Exception):
@@ -64,17 +72,18 @@ class UnitLost(Exception):
 class Journal(Recorder):
     """One worker's hold on one run."""
 
-    def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch) -> None:
+    def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch, notices: Notices | None = None) -> None:
         self._state = state
         self._watch = watch
         self._engine = engine
-        self._actor = run.actor
-        self._notices = Notices(state)
+        self._notices = notices or Notices(state)
         self._app_code = AppCode(state, self._notices, run.handler)
         self._steps = Steps(state, engine, run, self._notices, watch)
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
         self._effects = Effects(state, self._steps, self._notices)
+        self._calls = Calls(state, self._steps, self._app_code, self._effects, run.actor)
         self._limits: dict[str, float] = {}
+        self._asked: list[str] = []
         self._quotas = Quotas(state, state.db.engine, run, self._note_limit)
 
     def attach(self, handler: AiResponseHandler, offered: Iterable[type[Tool]], *, heard: bool = False) -> None:
@@ -148,7 +157,10 @@ class Journal(Recorder):
         :raises LostLease: when another worker has the run.
         """
         self._watch.checkpoint()
-        call_id = self._rounds.take_begun(request) or self._begin_call(request)
+        begun = self._rounds.take_begun(request)
+        call, decided = (begun, None) if begun is not None else self._begin_call(request)
+        if decided is not None and decided.pending:
+            return WAITS
         reach("tool begun")
         outcome: ToolOutcome | None = None
         try:
@@ -157,39 +169,45 @@ class Journal(Recorder):
                 bound_tool(
                     unit.connection, self._limits.get(request.tool_name, max(self._limits.values(), default=0.0))
                 )
-                call = unit.ledger.get(ToolCall, call_id, with_for_update=True)
-                assert call is not None
-                if call.status != "running" or call.attempt != self._steps.attempt:
+                held = unit.connection.execute(_HELD_CALL, {"call": call.id}).first()
+                if held != ("running", self._steps.attempt):
                     raise LostLease(f"Call {call.id} is no longer ours.")
-                outcome = self._attempt_call(unit, request, call)
+                unit.ledger.add(call)
+                attempt = self._calls.carry_out(unit, request, call, decided)
+                outcome = attempt.outcome
                 reach("tool returned")
                 if not unit.stands:
                     raise UnitLost
-                call.answer(outcome.content, outcome.kind if outcome.error else None)
-                unit.ledger.flush()
+                self._calls.write(unit, call, attempt)
                 # Last and not first: on PostgreSQL the run's row stays free for a person's stop while the tool runs.
                 run = self._steps.fence(unit)
                 run.is_doing()
-                if not self._effects.wanted:
-                    set_committed_value(call, "effects", [])
+                if self._effects.wanted:
+                    unit.ledger.expire(call, ["effects"])
+                else:
+                    know(call, effects=[])
                 self._notices.tell(unit, "call_changed", run, call)
         except LostLease:
             raise
         except (UnitLost, Interrupted):
             if outcome is None or not outcome.error:
                 raise
-            return self._fail_call(request, call_id, outcome)
+            return self._fail_call(request, call.id, Attempt(outcome, decided))
         except REFUSED as refusal:
             # Only at the commit: a deferred constraint.
             given = outcome.arguments if outcome is not None else None
-            return self._fail_call(request, call_id, failure(request.tool_name, refusal, given))
+            return self._fail_call(request, call.id, Attempt(failure(request.tool_name, refusal, given), decided))
         reach("tool committed")
+        if outcome.asks is not None:
+            self._asked.append(call.id)
+            return WAITS
         if outcome.error or not self._effects.wanted:
             return outcome
-        told = self._effects.carry_out(call_id)
-        return replace(outcome, content=told.get(call_id, outcome.content))
+        told = self._effects.carry_out(call.id)
+        return replace(outcome, content=told.get(call.id, outcome.content))
 
-    def _begin_call(self, request: ToolCallRequest) -> str:
+    def _begin_call(self, request: ToolCallRequest) -> tuple[ToolCall, Verdict | None]:
+        """Write down that a call is carried out now, unless a person has not decided about it."""
         with self._steps.step() as (unit, run):
             call = unit.ledger.scalars(
                 sa.select(ToolCall)
@@ -197,59 +215,38 @@ class Journal(Recorder):
                     ToolCall.run_id == run.id,
                     ToolCall.provider_call_id == request.id,
                     ToolCall.result.is_(None),
+                    ToolCall.id.not_in(self._asked),
                 )
                 .order_by(ToolCall.seq)
                 .limit(1)
             ).first()
             if call is None:
                 raise LostLease(f"Call {request.id!r} of run {run.id} has been answered elsewhere.")
-            call.begin(self._steps.attempt)
-            unit.ledger.flush()
+            decided = self._calls.verdict(unit, call, request)
+            if decided is not None and decided.pending:
+                self._asked.append(call.id)
+                return call, decided
+            update(unit, call, **call.begun(self._steps.attempt))
             run.is_doing(call)
             self._notices.tell(unit, "call_changed", run, call)
-        return call.id
+        return call, decided
 
-    def _attempt_call(self, unit: Unit, request: ToolCallRequest, call: ToolCall) -> ToolOutcome:
-        context = ToolContext(
-            id=call.id,
-            run_id=self._steps.run_id,
-            name=call.name,
-            seq=call.seq,
-            idempotency_key=call.idempotency_key,
-            actor=self._actor,
-            attempt=self._steps.attempt,
-            promise=self._effects.keep(unit, call),
-        )
-        config = self._state.config
-
-        def work(handler: AiResponseHandler) -> ToolOutcome:
-            return run_tool(
-                handler,
-                request.call,
-                context,
-                argument_bytes=config.argument_bytes,
-                result_chars=config.result_chars,
-            )
-
-        outcome = self._app_code.run_tool(unit, call.name, work)
-        if outcome.error and unit.stands:
-            self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
-        return outcome
-
-    def _fail_call(self, request: ToolCallRequest, call_id: str, outcome: ToolOutcome) -> ToolOutcome:
+    def _fail_call(self, request: ToolCallRequest, call_id: str, attempt: Attempt) -> ToolOutcome:
         """Write down the failure of a call whose own transaction is gone, and every edit of the tool with it."""
         with self._steps.step() as (unit, run):
             call = unit.ledger.get(ToolCall, call_id)
             assert call is not None
-            self._app_code.call_back(unit, lambda handler: settle(handler, request.call, outcome))
-            call.answer(outcome.content, outcome.kind if outcome.error else None)
-            unit.ledger.flush()
+            self._calls.tell_failure(unit, request, attempt.outcome)
+            self._calls.write(unit, call, attempt)
             self._notices.tell(unit, "call_changed", run, call)
-        return outcome
+        return attempt.outcome
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def ended(self, ending: Ending) -> None:
+        if ending.waiting:
+            self._put_down()
+            return
         reach("before the end")
         status, error_class, safe, technical = describe(ending)
         with self._steps.step() as (unit, run):
@@ -267,6 +264,28 @@ class Journal(Recorder):
             ring_for_next(self._state, unit, run)
         reach("ended")
 
+    def _put_down(self) -> None:
+        """Leave the run until a person has decided; the worker is free for others."""
+        reach("before the wait")
+        with self._steps.step() as (unit, run):
+            stopped = run.cancel_requested
+            if not stopped:
+                decided = has_decision(unit.ledger, run)
+                run.status = "queued" if decided else "waiting_approval"
+                run.lease_until = run.retry_at = None
+                run.queued_at = now()
+                unit.ledger.flush()
+                self._notices.tell(unit, "run_changed", run)
+                if decided:
+                    unit.after_commit(partial(ring, self._state, run.id, run.attempt))
+        reach("put down")
+        if stopped:
+            self.ended(Ending(stopped=True))
+
     def close(self) -> None:
         """Write down what Redis answered to the last broadcasts."""
         self._notices.flush(self._engine)
+
+
+_CALLS = cast(sa.Table, ToolCall.__table__)
+_HELD_CALL = sa.select(_CALLS.c.status, _CALLS.c.attempt).where(_CALLS.c.id == sa.bindparam("call")).with_for_update()

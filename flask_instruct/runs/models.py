@@ -53,7 +53,8 @@ HELD: tuple[Status, ...] = ("running", "retrying", "cancelling")
 BUSY: tuple[Status, ...] = (*HELD, "waiting_approval")
 """Statuses that one run of a conversation may have at a time."""
 
-CallStatus = Literal["waiting", "running", "done", "failed"]
+CallStatus = Literal["waiting", "asked", "running", "done", "failed"]
+"""``asked``: a person has to decide about it, or has decided and no worker has come to it yet."""
 EffectStatus = Literal["pending", "running", "done", "failed", "unknown"]
 
 
@@ -96,7 +97,7 @@ class Run(Ledger):
     preview: Mapped[bool] = mapped_column(default=False)
     """Whether its tools only show what they would change, until a person accepts that."""
     continues: Mapped[str | None] = mapped_column(sa.String(36))
-    """The run of its conversation that it follows; None: whichever ended before it."""
+    """The run of its conversation that it follows, empty for none of them; None: whichever ended before it."""
     title: Mapped[str | None] = mapped_column(WireName(200))
     """What its conversation is called, on the first run of one."""
     status: Mapped[str] = mapped_column(sa.String(20), default="queued")
@@ -160,6 +161,10 @@ class Run(Ledger):
         :param call: the one call that is being carried out; ``writing``: a turn of the model is being received.
         """
         self._doing = call, writing
+
+    def is_doing_something(self) -> None:
+        """Say that it is not known what the run is at: the database is asked."""
+        self._doing = None
 
     @property
     def running_call(self) -> ToolCall | None:
@@ -229,6 +234,10 @@ class ToolCall(Ledger):
     error_kind: Mapped[str | None] = mapped_column(sa.String(30))
     idempotency_key: Mapped[str] = mapped_column(sa.String(100))
     attempt: Mapped[int] = mapped_column(default=0)
+    asked_at: Mapped[datetime | None]
+    """When a person was asked to approve it."""
+    approver: Mapped[str | None] = mapped_column(sa.String(500))
+    """Who approved it, of what needed an approval."""
     undo_problem: Mapped[str | None] = mapped_column(WireText)
     """Why what it changed cannot be taken back, where that is so."""
     undone_by: Mapped[str | None] = mapped_column(sa.String(36))
@@ -268,12 +277,26 @@ class ToolCall(Ledger):
 
     def begin(self, attempt: int) -> None:
         """Write down that an attempt at the run carries it out now."""
-        self.status, self.attempt, self.started_at = "running", attempt, now()
+        for name, value in self.begun(attempt).items():
+            setattr(self, name, value)
+
+    def begun(self, attempt: int) -> dict[str, Any]:
+        """Return the columns of a call that an attempt at the run carries out from now on."""
+        return {"status": "running", "attempt": attempt, "started_at": now()}
+
+    def ask(self) -> None:
+        """Write down that it waits for a person's decision."""
+        self.status, self.started_at, self.asked_at = "asked", None, now()
 
     def answer(self, content: str, error_kind: str | None = None) -> None:
         """Write down the call's one result; with a kind of error it has failed."""
-        self.status = "failed" if error_kind else "done"
-        self.result, self.error_kind, self.ended_at = content, error_kind, now()
+        for name, value in self.answered(content, error_kind).items():
+            setattr(self, name, value)
+
+    def answered(self, content: str, error_kind: str | None = None) -> dict[str, Any]:
+        """Return the columns of a call that has its result."""
+        status = "failed" if error_kind else "done"
+        return {"status": status, "result": content, "error_kind": error_kind, "ended_at": now()}
 
     def to_result(self) -> ToolResult | None:
         """The answer as told to the model, or None while there is none."""

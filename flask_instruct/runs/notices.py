@@ -47,6 +47,9 @@ _SETTLE = sa.update(_OUTBOX).where(_OUTBOX.c.id == sa.bindparam("broadcast")).va
 Execute = Callable[..., object]
 """Executes a statement, of a connection or a session."""
 
+MANY = 50
+"""Positions that are noted at the next step, whatever it is."""
+
 SEEN = "seen"
 """Position of a broadcast that Redis had taken before."""
 
@@ -58,17 +61,19 @@ class RunObserver(Protocol):
 
     def run_changed(self, run: Run) -> None: ...
 
-    def message_started(self, run: Run, message: Message) -> None: ...
+    def message_started(self, run: Run, message: Message) -> None:
+        """A message of the model has begun, or is there as a whole, with its calls."""
 
     def text_streamed(self, run: Run, message: Message, offset: int, text: str) -> None:
         """Streamed text was committed; ``offset`` counts UTF-16 code units, as browsers do."""
 
-    def message_finished(self, run: Run, message: Message) -> None: ...
+    def message_finished(self, run: Run, message: Message) -> None:
+        """A message that had begun is complete; its calls are told one by one."""
 
     def message_discarded(self, run: Run, message: Message) -> None: ...
 
     def call_asked(self, run: Run, call: ToolCall) -> None:
-        """A call stands in a turn that was just written; it may be about to run."""
+        """A call stands in a turn that was just completed; it may be about to run."""
 
     def call_changed(self, run: Run, call: ToolCall) -> None: ...
 
@@ -148,8 +153,10 @@ class Notices:
                 tell(self._state, "all_told", run)
         unit.told.clear()
         unit.flush()
-        settle(unit.connection.execute, self._positions)
-        self._positions.clear()
+        # A step that tells nothing comes before each wait for a model; until then the notes gather.
+        if not unit.broadcasts or len(self._positions) >= MANY:
+            settle(unit.connection.execute, self._positions)
+            self._positions.clear()
         rows = add_to_outbox(unit.connection.execute, unit.broadcasts)
         unit.broadcasts.clear()
         unit.after_commit(lambda: self._publish(rows))

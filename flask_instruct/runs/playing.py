@@ -36,12 +36,14 @@ from ..messages import Reasoning
 from ..messages import Text
 from ..messages import ToolCall as CallPart
 from ..tools import ToolOutcome
+from .calling import Attempt
+from .calling import Calls
 from .columns import storable
 from .effects import Begun
 from .effects import Effects
+from .file_format import CannotReplay
 from .journal import Journal
 from .models import Run
-from .recording import CannotReplay
 from .recording import Recording
 from .recording import Row
 from .rounds import COUNTS
@@ -164,11 +166,14 @@ class PlayedJournal(Journal):
     def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch, recording: Recording) -> None:
         super().__init__(state, engine, run, watch)
         self._effects = PlayedEffects(recording, state, self._steps, self._notices)
+        self._calls = Calls(state, self._steps, self._app_code, self._effects, run.actor)
         self._recording = recording
         self._last_turn = recording.messages[-1]["id"] if recording.messages else ""
-        self._rounds_done = 0
+        self._rounds_done = sum(message.state == "complete" for message in run.messages)
+        self._asked_then = {approval["call_id"] for approval in recording.approvals}
         self._waiting: dict[str, list[Row]] = {}
-        for call in recording.calls:
+        answered = {call.seq for call in run.calls if call.result is not None}
+        for call in [call for call in recording.calls if call["seq"] not in answered]:
             self._waiting.setdefault(call["provider_call_id"], []).append(call)
 
     def round_finished(self, finish: Finish) -> None:
@@ -182,7 +187,7 @@ class PlayedJournal(Journal):
         """
         waiting = self._waiting.get(storable(request.id))
         call = waiting.pop(0) if waiting else None
-        if call is None or call["error_kind"] != "interrupted":
+        if call is None or call["error_kind"] != "interrupted" or call["id"] in self._asked_then:
             return super().execute(request)
         end = ended_from_outside(self._recording.run)
         if call["message_id"] == self._last_turn:
@@ -190,7 +195,7 @@ class PlayedJournal(Journal):
                 raise end
             return super().execute(request)
         outcome = ToolOutcome(call["result"] or "", "interrupted")
-        return self._fail_call(request, self._begin_call(request), outcome)
+        return self._fail_call(request, self._begin_call(request)[0].id, Attempt(outcome))
 
     def allowance(self) -> Allowance:
         return self._limit_met_then

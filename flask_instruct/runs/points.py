@@ -24,6 +24,8 @@ Point = Literal[
     "after publish",
     "effect begun",
     "effect returned",
+    "before the wait",
+    "put down",
     "before the end",
     "ended",
 ]

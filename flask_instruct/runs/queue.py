@@ -12,12 +12,12 @@ from typing import Any
 
 from flask import current_app
 from redis.exceptions import RedisError
-from rq import Queue
 from rq import Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from ..errors import InstructError
+from .admission import RunQueue
 
 if TYPE_CHECKING:
     from ..state import State
@@ -57,9 +57,9 @@ class RunJob(Job):
         return None
 
 
-def run_queue(state: State, connection: Any = None) -> Queue:
+def run_queue(state: State, connection: Any = None) -> RunQueue:
     """Return the queue that runs are put on."""
-    return Queue(
+    return RunQueue(
         state.config.queue,
         connection=connection or state.redis,
         serializer=JSONSerializer,

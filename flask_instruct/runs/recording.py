@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 from typing import Any
-from typing import get_args
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session
-from sqlalchemy.orm import selectinload
 
-from ..errors import InstructError
 from ..errors import RunEnded
-from ..events import FinishReason
-from ..messages import Message as Turn
+from .approval import Approval
+from .file_format import FORMAT
+from .file_format import VERSION
+from .file_format import SettingsRow
+from .file_format import read
+from .history import runs_before
 from .ledger import Ledger
-from .models import ENDED
-from .models import EffectStatus
 from .models import Message
 from .models import ModelCall
 from .models import Outbox
@@ -38,10 +35,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-FORMAT = "flask-instruct run"
-VERSION = 1
-
-SETTINGS = ("max_rounds", "max_tool_calls", "max_tool_retries", "argument_bytes", "result_chars")
+SETTINGS = tuple(SettingsRow.model_fields)
 """Fields of the configuration that decide what becomes of the same words of a model."""
 
 COLUMNS: dict[type[Ledger] | str, str] = {
@@ -53,12 +47,9 @@ COLUMNS: dict[type[Ledger] | str, str] = {
     "cache_write_tokens reasoning_tokens cost seconds error_class",
     "calls": "id message_id seq provider_call_id name arguments status result error_kind attempt started_at ended_at",
     "effects": "id call_id seq owner method arguments timeout status error_class error_safe",
+    "approvals": "call_id tool arguments reason status edited decided_by decision_reason asked_at decided_at",
 }
 """What of each table is in the file."""
-
-
-class CannotReplay(InstructError):
-    """Raise when a file is no exported run, or what it says cannot be run again; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +69,7 @@ class Recording:
     messages: list[Row]
     calls: list[Row]
     effects: list[Row]
+    approvals: list[Row]
     model_calls: list[Row]
     broadcasts: list[Row]
     rows: dict[str, list[Row]] | None
@@ -93,22 +85,9 @@ class Recording:
     def from_json(cls, text: str | bytes) -> Recording:
         """Read what :meth:`to_json` wrote.
 
-        :raises CannotReplay: when the text is nothing of the kind, or of another version; names the place.
+        :raises CannotReplay: for any other text, or another version; names the place that is wrong.
         """
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise CannotReplay(f"This is no exported run, it is no JSON: {error}.") from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise CannotReplay(
-                f'This is no exported run: "format" must be {FORMAT!r}. flask instruct export makes one.'
-            )
-        if data.get("version") != VERSION:
-            raise CannotReplay(
-                f"The run was exported in version {data.get('version')!r} of the format, and this package reads "
-                f"version {VERSION}: export it again, or replay it with the version of the package that made it."
-            )
-        _check(data)
+        data = read(text)
         return cls(**{name: data[name] for name in cls.__slots__})
 
 
@@ -134,10 +113,11 @@ def record(state: State, run: Run, *, tables: Iterable[str] | None = ()) -> Reco
     return Recording(
         settings={name: getattr(state.config, name) for name in SETTINGS},
         run=_row(run, Run),
-        earlier=[_with_turns(before) for before in _heard(session, run)],
+        earlier=[_with_turns(before) for before in runs_before(session, run)],
         messages=[_row(message, Message) for message in run.messages],
         calls=[_row(call, "calls") for call in run.calls],
         effects=[_row(effect, "effects") for call in run.calls for effect in call.effects],
+        approvals=[_row(one, "approvals") for one in sorted(run.approvals, key=_when_decided)],
         model_calls=[_row(call, ModelCall) for call in model_calls],
         broadcasts=[{"stream": row.stream, "html": row.html} for row in shown],
         rows=None if whole is None else rows_about(state.db, run.handler, whole),
@@ -145,19 +125,15 @@ def record(state: State, run: Run, *, tables: Iterable[str] | None = ()) -> Reco
     )
 
 
+def _when_decided(approval: Approval) -> datetime:
+    return approval.decided_at or approval.asked_at
+
+
 def plain(value: Any) -> Any:
     """Give a column's value as JSON has it; dollars and other decimals as text, which is exact."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     return str(value) if isinstance(value, Decimal) else value
-
-
-def _heard(session: Session, run: Run) -> list[Run]:
-    """The runs that the model was told of, as ``history.said_before`` finds them."""
-    if run.conversation is None:
-        return []
-    query = sa.select(Run).where(Run.conversation == run.conversation, Run.id < run.id, Run.status.in_(ENDED))
-    return list(session.scalars(query.options(selectinload(Run.messages)).order_by(Run.id)))
 
 
 def _with_turns(run: Run) -> Row:
@@ -170,114 +146,3 @@ def _with_turns(run: Run) -> Row:
 
 def _row(row: Ledger, kind: type[Ledger] | str) -> Row:
     return {name: plain(getattr(row, name)) for name in COLUMNS[kind].split()}
-
-
-# -- checking a file ---------------------------------------------------------------------------------------------------
-
-_TEXT = (str,)
-_MAYBE_TEXT = (str, type(None))
-_MAYBE_OBJECT = (dict, type(None))
-_NUMBER = (int,)
-_FORMS: dict[str, dict[str, tuple[type, ...]]] = {
-    "run": {
-        **dict.fromkeys(("id", "handler", "handler_name", "status", "user_prompt"), _TEXT),
-        **dict.fromkeys(
-            ("actor", "tenant", "conversation", "system_prompt", "model", "effort", "error_class", "error_safe"),
-            _MAYBE_TEXT,
-        ),
-        **dict.fromkeys(("error_technical", "limit_reached", "base_url", "started_at", "ended_at"), _MAYBE_TEXT),
-        **dict.fromkeys(("context", "limits"), _MAYBE_OBJECT),
-        **dict.fromkeys(("attachments", "attached"), (list, type(None))),
-        "attempt": _NUMBER,
-        "created_at": _TEXT,
-    },
-    "messages": {
-        **dict.fromkeys(("id", "role", "state", "text"), _TEXT),
-        **dict.fromkeys(("finish_reason", "finish_raw"), _MAYBE_TEXT),
-        "parts": _MAYBE_OBJECT,
-        "seq": _NUMBER,
-    },
-    "calls": {
-        **dict.fromkeys(("id", "message_id", "provider_call_id", "name", "arguments", "status"), _TEXT),
-        **dict.fromkeys(("result", "error_kind"), _MAYBE_TEXT),
-        "seq": _NUMBER,
-    },
-    "effects": {
-        **dict.fromkeys(("call_id", "owner", "method", "arguments", "status"), _TEXT),
-        **dict.fromkeys(("error_class", "error_safe"), _MAYBE_TEXT),
-        "seq": _NUMBER,
-    },
-    "model_calls": dict.fromkeys(("message_id", "error_class"), _MAYBE_TEXT),
-    "broadcasts": dict.fromkeys(("stream", "html"), _TEXT),
-}
-
-
-def _check(data: Mapping[str, Any]) -> None:
-    _check_row(data.get("settings"), dict.fromkeys(SETTINGS, (int, type(None))), "settings")
-    _check_row(data.get("run"), _FORMS["run"], "run")
-    _require(data["run"]["status"] in ENDED, "run.status", f"one of {', '.join(ENDED)}")
-    for name in ("messages", "calls", "effects", "model_calls", "broadcasts"):
-        _check_rows(data.get(name), name, name)
-    earlier = data.get("earlier")
-    _require(isinstance(earlier, list), "earlier", "a list")
-    for number, run in enumerate(earlier or ()):
-        place = f"earlier[{number}]"
-        _check_row(run, _FORMS["run"], place)
-        for name in ("messages", "calls"):
-            _check_rows(run.get(name), name, f"{place}.{name}")
-    _check_table_rows(data.get("rows", 0))
-    tables = data.get("tables")
-    _require(isinstance(tables, list) and all(isinstance(name, str) for name in tables), "tables", "a list of names")
-    known = {call["id"] for call in data["calls"]}
-    statuses = get_args(EffectStatus)
-    for number, effect in enumerate(data["effects"]):
-        _require(effect["call_id"] in known, f"effects[{number}].call_id", "the id of a call")
-        _require(effect["status"] in statuses, f"effects[{number}].status", f"one of {', '.join(statuses)}")
-
-
-def _check_rows(rows: Any, kind: str, place: str) -> None:
-    _require(isinstance(rows, list), place, "a list")
-    for number, row in enumerate(rows):
-        _check_row(row, _FORMS[kind], f"{place}[{number}]")
-        if kind == "messages" and row["parts"] is not None:
-            reasons = get_args(FinishReason)
-            _require(
-                row["finish_reason"] in reasons, f"{place}[{number}].finish_reason", f"one of {', '.join(reasons)}"
-            )
-            try:
-                Turn.from_json(row["parts"])
-            except ValueError as error:
-                raise CannotReplay(f"This is no exported run: {place}[{number}].parts: {error}") from None
-
-
-def _check_row(row: Any, form: Mapping[str, tuple[type, ...]], place: str) -> None:
-    _require(isinstance(row, dict), place, "an object")
-    for name, types in form.items():
-        right = name in row and isinstance(row[name], types) and not isinstance(row[name], bool)
-        _require(right, f"{place}.{name}", " or ".join(_SAID[kind] for kind in types))
-        if name.endswith("_at") and row[name] is not None:
-            _require(_is_moment(row[name]), f"{place}.{name}", "a moment as 2026-03-01T12:00:00+00:00")
-
-
-def _is_moment(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
-
-
-def _check_table_rows(rows: Any) -> None:
-    if rows is None:
-        return
-    _require(isinstance(rows, dict), "rows", "an object or null")
-    for table, found in rows.items():
-        right = isinstance(found, list) and all(isinstance(row, dict) for row in found)
-        _require(right, f"rows.{table}", "a list of objects")
-
-
-def _require(right: bool, place: str, wanted: str) -> None:
-    if not right:
-        raise CannotReplay(f"This is no exported run: {place} must be {wanted}.")
-
-
-_SAID: dict[type, str] = {str: "text", int: "a whole number", dict: "an object", list: "a list", type(None): "null"}

@@ -27,8 +27,11 @@ from ..identity import read_gid
 from ..live.broadcasts import EXTENSION
 from .claim import claim
 from .columns import uuid7
+from .deciding import decide
 from .differences import Comparison
 from .differences import Difference
+from .file_format import CannotReplay
+from .file_format import wrong
 from .interruption import Interrupted
 from .job import carry_out
 from .job import request_of
@@ -46,7 +49,6 @@ from .playing import refuse_unplayable
 from .record_rows import key_of
 from .record_rows import rows_about
 from .recording import SETTINGS
-from .recording import CannotReplay
 from .recording import Recording
 from .recording import Row
 from .recording import record
@@ -109,13 +111,11 @@ def replay(state: State, recording: Recording) -> Replayed:
     :raises CannotReplay: when it cannot be run again: its record is not there, its workers had died.
     """
     refuse_unplayable(recording)
+    _require_keys(state, recording)
     _require_record(state, recording)
     with _apart(state, recording.settings), offline(state.db.engine.url.host) as tried:
         playback = Playback(recording)
-        run = _restored(state.db.session(), recording)
-        run_id = run.id
-        state.db.session.commit()
-        state.db.session.remove()
+        run_id = _stored(state, recording)
         try:
             _run_again(state, recording, run_id, playback)
             again = record(state, state.db.session.get_one(Run, run_id), tables=None)
@@ -129,17 +129,55 @@ def replay(state: State, recording: Recording) -> Replayed:
     return Replayed(recording, again, (*_asked_beyond(recording, playback), *outside, *found), tuple(_notes(recording)))
 
 
+def _stored(state: State, recording: Recording) -> str:
+    """Commit what the run begins with, and return its id."""
+    try:
+        run_id = _restored(state.db.session(), recording).id
+        state.db.session.commit()
+    except SQLAlchemyError as error:
+        # Such as a name that PostgreSQL finds too long and SQLite did not.
+        why = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        raise CannotReplay(f"The recorded run cannot be written to the database: {why}.") from error
+    finally:
+        state.db.session.remove()
+    return run_id
+
+
 def _run_again(state: State, recording: Recording, run_id: str, playback: Playback) -> None:
     engine = ledger_engine(state.db)
     with naming(run_id):
-        claimed = claim(state, engine, run_id)
-        if claimed is None:
-            raise CannotReplay(f"Run {run_id} could not be begun.")
-        run = claimed.run
-        watch = Watch(state, engine, state.db.engine, run)
-        with request_of(state.app, run):
-            journal = PlayedJournal(state, engine, run, watch, recording)
-            carry_out(state, engine, claimed, watch, journal=journal, adapter=playback)
+        going = True
+        while going:
+            claimed = claim(state, engine, run_id)
+            if claimed is None:
+                raise CannotReplay(f"Run {run_id} could not be begun.")
+            run = claimed.run
+            watch = Watch(state, engine, state.db.engine, run)
+            with request_of(state.app, run):
+                journal = PlayedJournal(state, engine, run, watch, recording)
+                carry_out(state, engine, claimed, watch, journal=journal, adapter=playback)
+            going = _decide_again(state, recording, run_id)
+
+
+def _decide_again(state: State, recording: Recording, run_id: str) -> bool:
+    """Decide for people as they did, where the run waits for them; False where it has come to its end."""
+    state.db.session.remove()
+    run = state.db.session.get_one(Run, run_id)
+    if run.status != "waiting_approval":
+        return False
+    seqs = {call["id"]: call["seq"] for call in recording.calls}
+    then = {seqs[row["call_id"]]: row for row in recording.approvals}
+    asked = {
+        approval.call.seq: approval for approval in run.approvals if approval.status == "pending" and approval.call
+    }
+    for seq, row in then.items():
+        if seq in asked and row["status"] in ("approved", "rejected", "expired"):
+            told = {"by": row["decided_by"], "edited": row["edited"], "reason": row["decision_reason"]}
+            decide(state, asked[seq], row["status"], **told)
+            return True
+    # Nobody had decided, or the tool did not ask then.
+    run.cancel()
+    return False
 
 
 @contextmanager
@@ -163,6 +201,15 @@ def _apart(state: State, settings: Row) -> Iterator[None]:
     finally:
         state.config, state._redis, state.hold = config, redis, hold
         state.live = state.app.extensions[EXTENSION] = live
+
+
+def _require_keys(state: State, recording: Recording) -> None:
+    """Only the app knows which column of a row is its key."""
+    for table, rows in (recording.rows or {}).items():
+        key = key_of(state.db, table)
+        for number, row in enumerate(rows):
+            if key is not None and not isinstance(row.get(key), int):
+                raise wrong(("rows", table, number, key), "must be the row's key, a whole number")
 
 
 def _require_record(state: State, recording: Recording) -> None:

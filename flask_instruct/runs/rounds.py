@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from typing import Any
 from typing import cast
 
 import sqlalchemy as sa
@@ -36,6 +37,9 @@ from .models import Run
 from .models import ToolCall
 from .notices import Notices
 from .points import reach
+from .rows import insert
+from .rows import know
+from .rows import update
 from .steps import Steps
 from .unit import Unit
 
@@ -67,7 +71,7 @@ class Rounds:
         self._model_call_id: str | None = None
         self._run: Run | None = None
         self._message: Message | None = None
-        self._begun: tuple[str, str] | None = None
+        self._begun: ToolCall | None = None
         self._shown = 0
         self._buffer = ""
         self._flushed_at = 0.0
@@ -109,7 +113,7 @@ class Rounds:
         reach("call leaves")
 
     def _try_again(self, unit: Unit) -> None:
-        run = unit.ledger.get_one(Run, self._steps.run_id)
+        run = self._steps.fence(unit)
         if run.status == "retrying":
             run.status, run.retry_at = "running", None
             unit.ledger.flush()
@@ -141,26 +145,24 @@ class Rounds:
         self._buffer = ""
         self._heard_text = False
         with self._steps.step() as (unit, run):
-            self._message = message = self._open_message(unit, run)
-            message.state = "complete" if finish.reason in KEPT else "cut"
-            message.text = finish.message.text
-            message.parts = finish.message.to_json()
-            message.finish_reason = finish.reason
-            message.finish_raw = finish.raw
+            message, is_new = self._finish_message(unit, finish)
             calls = self._add_calls(unit, message, finish)
             self._close_model_call(unit, None)
-            unit.ledger.flush()
-            self._notices.tell(unit, "message_finished", run, message)
             run.is_doing(next((call for call in calls if call.status == "running"), None))
-            for call in calls:
-                self._notices.tell(unit, "call_asked", run, call)
+            if is_new:
+                know(message, calls=calls)
+                self._notices.tell(unit, "message_started", run, message)
+            else:
+                self._notices.tell(unit, "message_finished", run, message)
+                for call in calls:
+                    self._notices.tell(unit, "call_asked", run, call)
         self._model_call_id = self._message = None
         reach("turn written")
 
-    def take_begun(self, request: ToolCallRequest) -> str | None:
-        """Return the id of the call where the turn was written with it begun already, which it is once."""
+    def take_begun(self, request: ToolCallRequest) -> ToolCall | None:
+        """Return the call where the turn was written with it begun already, which it is once."""
         begun, self._begun = self._begun, None
-        return begun[1] if begun is not None and begun[0] == request.id else None
+        return begun if begun is not None and begun.provider_call_id == request.id else None
 
     def may_discard(self) -> bool:
         """Whether what was shown of the answer can be taken back: the page can, a handler must have said so."""
@@ -228,7 +230,9 @@ class Rounds:
         self._steps.watch.checkpoint()
         if self._message is None:
             with self._steps.step() as (unit, run):
-                self._run, self._message = run, self._open_message(unit, run, piece)
+                self._run, self._message = run, self._open_message(unit, state="streaming", text=piece)
+                run.is_doing(writing=True)
+                self._notices.tell(unit, "message_started", run, self._message)
             reach("text stored")
         else:
             self._add_text(self._message, piece)
@@ -245,19 +249,38 @@ class Rounds:
         reach("text stored")
         self._notices.tell_now("text_streamed", self._run, message, self._shown, piece)
 
-    def _open_message(self, unit: Unit, run: Run, text: str = "") -> Message:
-        """Return the row of the turn that is being received, made at its first sign of life, with its first text."""
-        if self._message is not None:
-            # As it was committed: nobody else writes to it under our lease, so it is not read again.
-            unit.ledger.add(self._message)
-            return self._message
+    def _open_message(self, unit: Unit, **values: Any) -> Message:
+        """Write the row of the turn that is being received at its first sign of life, which may be all of it."""
         seq = self._steps.next_seq(unit, Message)
-        message = Message(run_id=run.id, seq=seq, text=text, state="streaming", calls=[])
-        unit.ledger.add(message)
-        unit.ledger.flush()
-        run.is_doing(writing=True)
-        self._notices.tell(unit, "message_started", run, message)
+        message = Message(
+            id=uuid7(),
+            run_id=self._steps.run_id,
+            seq=seq,
+            role="assistant",
+            created_at=now(),
+            calls=[],
+            **values,
+        )
+        insert(unit, message)
         return message
+
+    def _finish_message(self, unit: Unit, finish: Finish) -> tuple[Message, bool]:
+        """Write the whole turn; also tells whether nothing of it was there before."""
+        values = {
+            "state": "complete" if finish.reason in KEPT else "cut",
+            "text": finish.message.text,
+            "parts": finish.message.to_json(),
+            "finish_reason": finish.reason,
+            "finish_raw": finish.raw,
+        }
+        opened = self._message
+        if opened is None:
+            self._message = self._open_message(unit, **values)
+            return self._message, True
+        # As it was committed: nobody else writes to it under our lease, so it is not read again.
+        unit.ledger.add(opened)
+        update(unit, opened, **values)
+        return opened, False
 
     def _discard_message(self, unit: Unit, run: Run) -> None:
         message, self._message = self._message, None
@@ -281,9 +304,9 @@ class Rounds:
             elif self._begun is None:
                 # Nothing lies between the turn and its first call: one commit less, and the page shows it at once.
                 row.begin(self._steps.attempt)
-                self._begun = (part.id, row.id)
+                self._begun = row
+            insert(unit, row)
             calls.append(row)
-        unit.ledger.add_all(calls)
         return calls
 
     def _call_back(self, callback: Callable[[AiResponseHandler], object]) -> None:

@@ -23,8 +23,9 @@ from sqlalchemy.exc import CompileError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from ..loading import lack_of_driver
+from .file_format import CannotReplay
 from .ledger import Ledger
-from .recording import CannotReplay
 
 if TYPE_CHECKING:
     from ..state import State
@@ -125,13 +126,16 @@ def _use(stack: ExitStack, db: SQLAlchemy, engines: Engines) -> None:
 
 def _source(stack: ExitStack, url: str) -> sa.Engine:
     try:
+        # Before its driver is asked for, which would be of no use.
+        name = sa.make_url(url).get_backend_name()
+        if name not in ("sqlite", "postgresql"):
+            raise CannotReplay(f"--database must be the URL of a SQLite or PostgreSQL database, and is one of {name}.")
         engine = sa.create_engine(url, poolclass=NullPool)
-    except (ArgumentError, SQLAlchemyError, ImportError) as error:
+    except ImportError as error:
+        raise CannotReplay(lack_of_driver(error) or str(error)) from None
+    except (ArgumentError, SQLAlchemyError) as error:
         raise CannotReplay(f"--database must be the URL of a SQLite or PostgreSQL database: {error}") from None
     stack.callback(engine.dispose)
-    name = engine.dialect.name
-    if name not in ("sqlite", "postgresql"):
-        raise CannotReplay(f"A replay works on SQLite or PostgreSQL, not on {name}.")
     # SQLite would make an empty one.
     if name == "sqlite" and not Path(engine.url.database or "").is_file():
         raise CannotReplay(f"There is no database in the file {engine.url.database!r}.")

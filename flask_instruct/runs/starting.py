@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
 
 from ..errors import ConversationBusy
 from .columns import storable
@@ -38,6 +39,18 @@ def named(what: str, given: Any, longest: int = 200) -> str | None:
     if len(given) > longest or storable(given) != given:
         raise ValueError(f"{what} may have {longest} characters, and no NUL or half surrogates: {given[:50]!r}.")
     return given
+
+
+def followed(continues: Run | Literal[""] | None, conversation: str | None) -> str | None:
+    """Return the id of the run that another one follows, as it is written down.
+
+    :raises ValueError: when it is of another conversation.
+    """
+    if continues is None or isinstance(continues, str):
+        return continues
+    if conversation is None or continues.conversation != conversation:
+        raise ValueError(f"Run {continues.id} is no part of the conversation {conversation!r}: it cannot be continued.")
+    return continues.id
 
 
 def refuse_unspeakable(context: dict[str, Any] | None) -> None:
@@ -78,6 +91,9 @@ def write(session: Session, run: Run) -> Run:
     if run.idempotency_key is None or insert is None:
         session.add(run)
         session.flush()
+        # It is shown at once: what it cannot have yet is not looked for.
+        set_committed_value(run, "messages", [])
+        set_committed_value(run, "calls", [])
         return run
     # Not by a savepoint: on SQLite, as its driver comes, the release of one may commit what the caller will roll back.
     values = {name: value for name, value in vars(run).items() if not name.startswith("_")}

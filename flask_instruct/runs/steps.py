@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -50,6 +51,7 @@ class Steps:
         self.watch = watch
         self.run_id = run.id
         self.attempt = run.attempt
+        self._run: Run | None = None
         self._seqs: dict[type[Message] | type[ToolCall], int] = {}
 
     @contextmanager
@@ -79,10 +81,15 @@ class Steps:
 
         :raises LostLease: when another worker has taken the run or it has ended.
         """
-        run = hold(unit.ledger, self.run_id, self.attempt, self._lease_end())
-        if run is None:
+        run, self._run = self._run or unit.ledger.get(Run, self.run_id), None
+        if run is None or not hold(unit, run, self.attempt, self._lease_end()):
             raise self._lost()
+        unit.after_commit(partial(self._keep, run))
         return run
+
+    def _keep(self, run: Run) -> None:
+        # Only of a step that was committed: after any other it may have what its row has not.
+        self._run = run
 
     @contextmanager
     def brief_step(self) -> Iterator[Unit]:

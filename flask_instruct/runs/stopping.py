@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
 from ..errors import ConfigurationError
+from .asking import withdraw
 from .columns import now
 from .effects import close_effects
 from .history import interrupted
@@ -106,6 +107,7 @@ def _close(session: Session, run: Run) -> Iterator[tuple[str, Run, object]]:
         if message.state == "streaming":
             message.state = "cut"
             yield "message_finished", run, message
+    withdraw(session, run)
     for call in run.calls:
         if call.result is None:
             call.answer(interrupted(call.name), "interrupted")

@@ -32,7 +32,7 @@ OURS = "instruct-watch-"
 
 _WROTE = "flask_instruct.wrote"
 _READS = re.compile(
-    r"\s*(?:select|show|explain|pragma|set|begin|savepoint|release|values|with\b(?!.*\b(?:insert|update|delete)\b))\b",
+    r"\s*(?:select|show|explain|pragma|set|begin|savepoint|release|lock|values|with\b(?!.*\b(?:insert|update|delete)\b))\b",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -87,6 +87,11 @@ class Lookout:
             "which is the tool's own transaction. Use db.session in the tool's own thread."
         )
         logger.warning(told, self._tool, threading.current_thread().name)
+
+
+def reads(statement: str) -> bool:
+    """Tell whether SQL text changes nothing, by how it begins."""
+    return _READS.match(statement) is not None
 
 
 def look_out() -> None:

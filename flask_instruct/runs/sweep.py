@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from .again import neglected
 from .columns import now
+from .deciding import end_patience
 from .models import HELD
 from .models import Outbox
 from .models import Run
@@ -50,6 +51,7 @@ class Swept:
 def sweep(state: State) -> Swept:
     """Ring for forgotten and interrupted runs, refresh the pages that missed a broadcast; needs an app context."""
     engine = ledger_engine(state.db)
+    end_patience(state)
     with Session(engine) as session:
         runs = _forgotten(session, state.config.sweep_interval)
         waiting = unpublished(session, now() - timedelta(seconds=PUBLISH_AFTER))

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from ..config import Config
 from .models import BUSY
+from .models import HELD
 from .models import Run
 from .queue import ring
 from .unit import Unit
@@ -56,7 +57,7 @@ def _has_share(unit: Unit, actor: str, most: int) -> bool:
     if unit.connection.dialect.name == "postgresql":
         # Two workers that count at the same time would both find room.
         unit.connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"instruct:{actor}"))))
-    at_work = sa.select(sa.func.count(Run.id)).where(Run.actor == actor, Run.status.in_(BUSY))
+    at_work = sa.select(sa.func.count(Run.id)).where(Run.actor == actor, Run.status.in_(HELD))
     return (unit.ledger.scalar(at_work) or 0) < most
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,6 +27,9 @@ logger = logging.getLogger("flask_instruct")
 
 BUSY_TIMEOUT = 30_000
 """Milliseconds that a write waits for SQLite's one writer."""
+
+_UNIT, _DEFAULT = "flask_instruct.unit", "flask_instruct.default"
+"""What a joined session has in its ``info``: its unit, and the app's engine that the unit's connection stands for."""
 
 _ENDS_TRANSACTION = re.compile(
     r"\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b", re.IGNORECASE
@@ -46,6 +50,7 @@ def ledger_engine(db: SQLAlchemy) -> sa.Engine:
     if engine.dialect.name != "sqlite":
         if not sa.event.contains(engine, "handle_error", _stop_statement):
             sa.event.listen(engine, "handle_error", _stop_statement)
+            _keep_open(engine)
         return engine
     made: sa.Engine | None = getattr(engine, "_flask_instruct_engine", None)
     if made is None:
@@ -71,6 +76,7 @@ def _sqlite_engine(engine: sa.Engine) -> sa.Engine:
     sa.event.listen(made, "connect", _hand_over_transactions)
     sa.event.listen(made, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     sa.event.listen(made, "handle_error", _keep_connection)
+    _keep_open(made)
     return made
 
 
@@ -209,8 +215,9 @@ def joined_session(db: SQLAlchemy, unit: Unit) -> Iterator[Session]:
     previous = registry() if registry.has() else None
     mark = unit.mark()
     savepoint = unit.connection.begin_nested()
-    session = _joined_class(db, unit)(**{**_session_options(db), "bind": unit.connection})
-    session.info["flask_instruct.unit"] = unit
+    own: Any = db.session.session_factory.class_
+    session = _joined_class(own)(**{**_session_options(db), "bind": unit.connection})
+    session.info.update({_UNIT: unit, _DEFAULT: db.engine})
     registry.set(session)
     try:
         with _kept_open(unit.connection):
@@ -239,28 +246,38 @@ def joined_session(db: SQLAlchemy, unit: Unit) -> Iterator[Session]:
         session.close()
 
 
+_shared: set[sa.Connection] = set()
+"""The connections whose transaction a tool shares with the ledger at this moment."""
+
+
 @contextmanager
 def _kept_open(connection: sa.Connection) -> Iterator[None]:
     """Refuse what would really end the transaction: it would tear the tool's edits from the call's result."""
+    _shared.add(connection)
+    try:
+        yield
+    finally:
+        _shared.discard(connection)
 
-    def refuse(connection: sa.Connection) -> None:
+
+def _keep_open(engine: sa.Engine) -> None:
+    # Once for an engine and not at each tool: to listen to one connection costs more than all that a tool sends.
+    sa.event.listen(engine, "commit", _refuse_end)
+    sa.event.listen(engine, "rollback", _refuse_end)
+    sa.event.listen(engine, "before_cursor_execute", _refuse_statement)
+
+
+def _refuse_end(connection: sa.Connection) -> None:
+    if connection in _shared:
         raise TransactionEnded(
             "The tool ends the transaction of its connection, which its result belongs to as well. Use "
             "db.session.commit() and db.session.rollback(). Nothing of this call was kept."
         )
 
-    def look(connection: sa.Connection, cursor: Any, statement: str, *_: Any) -> None:
-        if _ENDS_TRANSACTION.match(statement):
-            refuse(connection)
 
-    listeners: dict[str, Callable[..., None]] = {"commit": refuse, "rollback": refuse, "before_cursor_execute": look}
-    for name, listener in listeners.items():
-        sa.event.listen(connection, name, listener)
-    try:
-        yield
-    finally:
-        for name, listener in listeners.items():
-            sa.event.remove(connection, name, listener)
+def _refuse_statement(connection: sa.Connection, cursor: Any, statement: str, *_: Any) -> None:
+    if connection in _shared and _ENDS_TRANSACTION.match(statement):
+        _refuse_end(connection)
 
 
 def _session_options(db: SQLAlchemy) -> dict[str, Any]:
@@ -269,17 +286,18 @@ def _session_options(db: SQLAlchemy) -> dict[str, Any]:
     return options | {"join_transaction_mode": "create_savepoint"}
 
 
-def _joined_class(db: SQLAlchemy, unit: Unit) -> type[FlaskSession]:
-    parent: type[FlaskSession] = db.session.session_factory.class_
-    default = db.engine
+@lru_cache(maxsize=16)
+def _joined_class(parent: type[FlaskSession]) -> type[FlaskSession]:
+    # Made once for each of the apps' session classes: SQLAlchemy sets up the events of every new one.
 
     class JoinedSession(parent):  # type: ignore[misc,valid-type]
         """The app's session class, bound to the unit's connection."""
 
         def get_bind(self, mapper: Any = None, clause: Any = None, bind: Any = None, **kwargs: Any) -> Any:
             chosen = super().get_bind(mapper=mapper, clause=clause, bind=bind, **kwargs)
-            if chosen is default or chosen is unit.connection:
-                return unit.connection
+            connection = self.info[_UNIT].connection
+            if chosen is self.info[_DEFAULT] or chosen is connection:
+                return connection
             if self._flushing or isinstance(clause, sa.UpdateBase):
                 raise ToolError(
                     "This tool edits a second database, which cannot be committed together with the run's ledger. "

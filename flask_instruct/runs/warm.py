@@ -99,7 +99,7 @@ def _rehearse_for_app(state: State) -> None:
 def _walk(state: State, hear: Callable[..., object]) -> None:
     stage = copy.copy(state)
     stage.hold = None
-    stage.live = replace(state.live, bus=NoPages(lambda: state.redis, state.config))
+    stage.live = replace(state.live, bus=NoPages(lambda: state.bus_redis, state.config))
     with unheard(), _scratch(hear) as scratch, current_app.test_request_context():
         with Session(scratch) as session:
             session.add(run := Run(handler=HANDLER, handler_name="Rehearsal", status="queued", user_prompt="…"))
@@ -116,7 +116,7 @@ def _play(stage: State, scratch: sa.Engine, run_id: str) -> None:
     if claimed is None:
         raise LookupError("The rehearsed run could not be claimed.")
     run = claimed.run
-    journal = Journal(stage, scratch, run, Watch(stage, scratch, scratch, run))
+    journal = Journal(stage, scratch, run, Watch(stage, scratch, scratch, run), claimed.notices)
     transcript(run)
     journal.round_started(RoundStarted(1, "rehearsal", "rehearsal"))
     journal.streamed(TextDelta("…"))

@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC
+from datetime import datetime
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -33,6 +35,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..config import Config
 from ..connections import connect_worker
+from .admission import PASSING_ON
+from .admission import RunQueue
+from .admission import drop
+from .admission import tidy
 from .deaths import mourn
 from .grace import FOR_THE_MODEL
 from .grace import Hold
@@ -51,6 +57,8 @@ logger = logging.getLogger("flask_instruct")
 
 RESTART_PAUSE = 1.0
 """Seconds before a child that died is started again."""
+SAME_SIGNAL = 0.2
+"""Seconds within which a signal to a whole group has struck all of it."""
 LOOK = 0.2
 """Seconds between two looks of the sweeper whether it is told to end."""
 WORKER_TTL = 20
@@ -75,6 +83,7 @@ class RunWorker(Worker):
         self.hold = Hold()
         self._grace = grace
         self._grace_is_over = False
+        self._taken_away: int | None = None
         self._standby: Standby | None = None
 
     def dequeue_job_and_maintain_ttl(self, *args: Any, **kwargs: Any) -> tuple[Job, Queue] | None:
@@ -84,7 +93,58 @@ class RunWorker(Worker):
 
     def execute_job(self, job: Job, queue: Queue) -> None:
         self.hold.forget()
-        super().execute_job(job, queue)
+        self._taken_away = None
+        try:
+            super().execute_job(job, queue)
+        except PASSING_ON:
+            raise
+        except Exception as error:
+            # What the admission did not foresee must not end the worker either.
+            if self.horse_pid:
+                self.kill_horse()
+                super().wait_for_horse()
+                self._horse_pid = 0
+            drop(queue, job.id.encode(), f"{type(error).__name__}: {error}")
+            self.set_state(WorkerStatus.IDLE)
+
+    def run_maintenance_tasks(self) -> None:
+        for queue in self.queues:
+            tidy(queue)
+        try:
+            super().run_maintenance_tasks()  # type: ignore[no-untyped-call]
+        except PASSING_ON:
+            raise
+        except Exception as error:
+            logger.warning("RQ's registries could not be tidied, %s: %.200s", type(error).__name__, error)
+            self.last_cleaned_at = datetime.now(UTC)  # type: ignore[assignment]
+
+    def wait_for_horse(self) -> Any:
+        """Wait as RQ does, and tell it of a work-horse that was taken away as of one that did its work.
+
+        RQ would say that the job failed; the run is given back, which is said in our words.
+        """
+        pid, status, usage = super().wait_for_horse()
+        if pid and status is not None and os.WIFSIGNALED(status) and self._is_told_to_end(os.WTERMSIG(status)):
+            self._taken_away = status
+            return pid, os.EX_OK, usage
+        return pid, status, usage
+
+    def _is_told_to_end(self, number: int) -> bool:
+        if number in STOP_SIGNALS and not self._stop_requested:
+            # It struck the whole group, and this process comes second.
+            time.sleep(SAME_SIGNAL)
+        return self._grace_is_over or (number in STOP_SIGNALS and self._stop_requested)
+
+    def monitor_work_horse(self, job: Job, queue: Queue, execution: Execution) -> None:
+        super().monitor_work_horse(job, queue, execution)
+        if self._taken_away is None:
+            return
+        self._mourn(job, self._taken_away, given_back=True)
+        # Whoever takes the run up has a job of its own; RQ would look for what became of this one.
+        with self.connection.pipeline() as pipeline:
+            self.cleanup_execution(job, pipeline=pipeline, execution=execution)
+            job.delete(pipeline=pipeline, remove_from_queue=False)
+            pipeline.execute()
 
     def fork_work_horse(self, job: Job, queue: Queue) -> None:
         standby, self._standby = self._standby, None
@@ -132,8 +192,11 @@ class RunWorker(Worker):
 
     def handle_work_horse_killed(self, job: Job, pid: int | None, status: int | None, *usage: Any) -> None:
         super().handle_work_horse_killed(job, pid, status, *usage)  # type: ignore[no-untyped-call]
+        self._mourn(job, status, given_back=False)
+
+    def _mourn(self, job: Job, status: int | None, *, given_back: bool) -> None:
         state: State = current_app.extensions["instruct"]
-        mourn(state, str(job.args[0]), self.hold, status, given_back=self._grace_is_over)
+        mourn(state, str(job.args[0]) if job.args else "", self.hold, status, given_back=given_back)
 
     def _shutdown(self) -> None:
         # RQ raises in its signal handler. What strikes inside a weak reference's callback is swallowed, so remember it.
@@ -188,7 +251,7 @@ def _work(app: Flask, url: str, max_jobs: int | None) -> int:
             [run_queue(state, connection)],
             connection=connection,
             job_class=RunJob,
-            queue_class=Queue,
+            queue_class=RunQueue,
             serializer=JSONSerializer,
             worker_ttl=WORKER_TTL,
             maintenance_interval=30,

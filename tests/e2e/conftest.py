@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,27 +22,13 @@ from example_app.database import db
 from example_app.models import Assessment
 from example_app.models import Comment
 from example_app.models import Criterion
+from flask_instruct.testing import LivePage
 from tests.support import Process
 from tests.support import free_port
 from tests.support import wait_for
 
 ROOT = Path(__file__).parents[2]
 REGIONS = ("[id^=heading_]", "#instructions", "#rubric", "#discussion", ".instruct-runs")
-# Writes elements with their attributes in order, without what may differ between two views of one state: signatures,
-# moments, and what a reader opened or was shown.
-SERIALISE = """
-selector => {
-  const volatile = /^(value|token|since|nonce|style|open|tabindex|data-instruct-.*)$/;
-  const write = node => {
-    if (node.nodeType === Node.TEXT_NODE) return node.data.replace(/\\s+/g, " ");
-    if (node.nodeType !== Node.ELEMENT_NODE || node.localName === "time") return "";
-    const attributes = [...node.attributes].filter(one => !volatile.test(one.name));
-    const named = attributes.map(one => ` ${one.name}="${one.value}"`).sort().join("");
-    return `<${node.localName}${named}>${[...node.childNodes].map(write).join("")}</>`;
-  };
-  return [...document.querySelectorAll(selector)].map(write).join("").replace(/> /g, ">").replace(/ </g, "<");
-}
-"""
 
 
 @dataclass
@@ -109,16 +94,7 @@ class Studio:
         """Sign in and open an assessment; returns once the page is live."""
         self.sign_in(page, name)
         page.goto(f"{self.url}/assessments/{key}")
-        live(page)
-        return page
-
-
-def live(page: Page) -> None:
-    """Wait until every stream of the page is connected."""
-    page.wait_for_function(
-        "() => { const all = [...document.querySelectorAll('instruct-stream')];"
-        " return all.length && all.every(one => one.hasAttribute('connected')) }"
-    )
+        return LivePage(page).wait_connected().page
 
 
 def ask(page: Page, prompt: str) -> None:
@@ -135,36 +111,9 @@ def wait_for_status(page: Page, text: str, timeout: float = 40) -> None:
     expect(page.locator(".instruct-status").last).to_contain_text(text, timeout=timeout * 1000)
 
 
-def regions(page: Page) -> dict[str, str]:
-    """The markup of what a page shows, without what may differ between two views of one state."""
-    return {name: page.evaluate(SERIALISE, name) for name in REGIONS}
-
-
-def assert_converged(page: Page, new_page: Callable[..., Page], studio: Studio) -> None:
+def assert_converged(page: Page) -> None:
     """The page one watched equals the page one loads now (G7), and no element is there twice."""
-    fresh = new_page(storage_state=page.context.storage_state())
-    fresh.goto(page.url)
-    live(fresh)
-    expected = regions(fresh)
-    assert all(expected.values()), "a region of the page is empty: the check would compare nothing"
-    deadline = time.monotonic() + 10
-    while regions(page) != expected:
-        assert time.monotonic() < deadline, f"the page differs from a fresh one\n{_difference(page, expected)}"
-        page.wait_for_timeout(100)
-    doubled = page.evaluate(
-        "() => { const ids = [...document.querySelectorAll('[id]')].map(one => one.id);"
-        " return ids.filter((id, at) => ids.indexOf(id) !== at) }"
-    )
-    assert doubled == []
-
-
-def _difference(page: Page, expected: dict[str, str]) -> str:
-    for name, html in regions(page).items():
-        if html != expected[name]:
-            at = next((n for n, (a, b) in enumerate(zip(html, expected[name], strict=False)) if a != b), 0)
-            around = slice(max(0, at - 80), at + 200)
-            return f"{name}: watched …{html[around]}… fresh …{expected[name][around]}…"
-    return ""
+    LivePage(page).converges(*REGIONS)
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,13 @@ from playwright.sync_api import Page
 from playwright.sync_api import WebSocketRoute
 from playwright.sync_api import expect
 
+from flask_instruct.testing import LivePage
 from tests.live.redis_process import RedisProcess
 from tests.support import wait_for
 
 from .conftest import Studio
 from .conftest import ask
 from .conftest import assert_converged
-from .conftest import live
 from .conftest import wait_for_status
 
 NewPage = Callable[..., Page]
@@ -39,7 +39,7 @@ def test_two_people_watch_one_assessment_and_both_end_with_the_page_as_it_is(stu
     wait_for_status(asks, DONE)
     assert sum(studio.weights(key)) == 100
     for page in (asks, watches):
-        assert_converged(page, new_page, studio)
+        assert_converged(page)
 
 
 def test_what_was_asked_is_on_every_page_before_any_worker_starts(studio: Studio, new_page: NewPage) -> None:
@@ -49,10 +49,10 @@ def test_what_was_asked_is_on_every_page_before_any_worker_starts(studio: Studio
     ask(asks, "What makes a rubric fair?")
     for page in (asks, watches):
         expect(page.locator(".instruct-prompt__text").last).to_have_text("What makes a rubric fair?")
-        assert_converged(page, new_page, studio)
+        assert_converged(page)
     studio.start_worker()
     wait_for_status(watches, DONE)
-    assert_converged(watches, new_page, studio)
+    assert_converged(watches)
 
 
 def test_a_page_opened_after_the_run_began_misses_nothing(studio: Studio, new_page: NewPage) -> None:
@@ -64,7 +64,7 @@ def test_a_page_opened_after_the_run_began_misses_nothing(studio: Studio, new_pa
     expect(asks.locator(".instruct-call").first).to_be_visible(timeout=20_000)
     late = studio.open(new_page(), "Theo", key)
     wait_for_status(late, DONE)
-    assert_converged(late, new_page, studio)
+    assert_converged(late)
 
 
 def test_a_socket_held_back_until_the_run_has_ended_misses_nothing(studio: Studio, new_page: NewPage) -> None:
@@ -95,7 +95,7 @@ def test_a_socket_held_back_until_the_run_has_ended_misses_nothing(studio: Studi
         socket.close(code=1012)
     wait_for_status(watches, DONE)
     assert watches.evaluate("() => window.loadedOnce") == loaded
-    assert_converged(watches, new_page, studio)
+    assert_converged(watches)
 
 
 def test_offline_for_five_seconds_in_the_middle(studio: Studio, new_page: NewPage) -> None:
@@ -110,9 +110,9 @@ def test_offline_for_five_seconds_in_the_middle(studio: Studio, new_page: NewPag
     wait_for(lambda: asks.locator(".instruct-call").count() >= seen + 4, 20, "the run to go on elsewhere")
     watches.wait_for_timeout(5_000)
     watches.context.set_offline(False)
-    live(watches)
+    LivePage(watches).wait_connected()
     wait_for_status(watches, DONE)
-    assert_converged(watches, new_page, studio)
+    assert_converged(watches)
 
 
 @pytest.mark.parametrize("studio", ["sqlite", "postgresql"], indirect=True)
@@ -130,7 +130,7 @@ def test_a_worker_killed_between_two_tools_doubles_nothing(studio: Studio, new_p
     made = studio.comments(key)[len(before) :]
     assert len(made) >= 2
     assert len(set(made)) == len(made)
-    assert_converged(page, new_page, studio)
+    assert_converged(page)
 
 
 def test_the_web_process_killed_in_the_middle(studio: Studio, new_page: NewPage) -> None:
@@ -142,9 +142,9 @@ def test_the_web_process_killed_in_the_middle(studio: Studio, new_page: NewPage)
     expect(page.locator(".instruct-call").first).to_be_visible(timeout=20_000)
     web.stop(timeout=0)
     studio.start_web()
-    live(page)
+    LivePage(page).wait_connected()
     wait_for_status(page, DONE)
-    assert_converged(page, new_page, studio)
+    assert_converged(page)
 
 
 def test_redis_killed_in_the_middle_and_back_with_nothing(studio: Studio, new_page: NewPage) -> None:
@@ -160,12 +160,12 @@ def test_redis_killed_in_the_middle_and_back_with_nothing(studio: Studio, new_pa
         expect(page.locator(".instruct-call").first).to_be_visible(timeout=20_000)
         redis.kill()
         redis.start()
-        live(page)
+        LivePage(page).wait_connected()
         wait_for_status(page, DONE)
         ask(page, "What makes a rubric fair?")
         expect(page.locator(".instruct-prompt__text").last).to_have_text("What makes a rubric fair?")
         wait_for_status(page, DONE)
-        assert_converged(page, new_page, studio)
+        assert_converged(page)
     finally:
         redis.stop()
 
@@ -178,7 +178,7 @@ def test_a_failed_run_says_why_and_goes_on_when_retried(studio: Studio, new_page
     retry = page.get_by_role("button", name="Retry")
     expect(retry).to_be_visible(timeout=20_000)
     expect(page.locator(".instruct-run").last).to_contain_text("overloaded")
-    assert_converged(page, new_page, studio)
+    assert_converged(page)
 
     def ended() -> str | None:
         status = studio.statuses()[-1]
@@ -189,7 +189,7 @@ def test_a_failed_run_says_why_and_goes_on_when_retried(studio: Studio, new_page
         retry.click()
         wait_for(lambda: studio.statuses()[-1] != "failed", message="the retry to be taken")
     wait_for_status(page, DONE)
-    assert_converged(page, new_page, studio)
+    assert_converged(page)
 
 
 def test_g9_a_failed_model_call_is_made_again_with_a_countdown_on_the_page(studio: Studio, new_page: NewPage) -> None:
@@ -204,7 +204,7 @@ def test_g9_a_failed_model_call_is_made_again_with_a_countdown_on_the_page(studi
     expect(run).not_to_contain_text("There are several things")
     wait_for_status(page, DONE)
     expect(run).to_contain_text("Now the service answers.")
-    assert_converged(page, new_page, studio)
+    assert_converged(page)
 
 
 def test_hostile_text_stays_text(studio: Studio, new_page: NewPage) -> None:
@@ -219,7 +219,7 @@ def test_hostile_text_stays_text(studio: Studio, new_page: NewPage) -> None:
     ask(page, "Try to break this page")
     wait_for_status(page, DONE)
     page.reload()
-    live(page)
+    LivePage(page).wait_connected()
     assert (dialogs, page.locator("script").count()) == ([], scripts)
     assert [url for url in foreign if not url.startswith("data:")] == []
-    assert_converged(page, new_page, studio)
+    assert_converged(page)

@@ -22,6 +22,7 @@ from example_app.models import Assessment
 from example_app.models import User
 from example_app.seed_data import AUTHOR
 from example_app.seed_data import LEAD
+from flask_instruct.testing import LivePage
 from tests.support import Process
 
 ROOT = Path(__file__).parents[2]
@@ -167,8 +168,7 @@ class Studio:
         page.wait_for_url(f"{self.address}/")
         if title is not None:
             page.goto(f"{self.address}/assessments/{self.key_of(title)}")
-        page.locator("main > instruct-stream[connected]").wait_for(state="attached")
-        return page
+        return LivePage(page).wait_connected().page
 
 
 @pytest.fixture

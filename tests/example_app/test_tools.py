@@ -12,11 +12,15 @@ from flask import Flask
 from example_app.database import db
 from example_app.handlers import AssessmentUpdater
 from example_app.models import AI_NAME
+from example_app.models import Assessment
 from flask_instruct.calls import ToolContext
 from flask_instruct.calls import ToolOutcome
 from flask_instruct.calls import run_tool
-from flask_instruct.live.broadcasts import outlet
+from flask_instruct.live.captured import Captured
+from flask_instruct.live.turbo_stream import dom_id
 from flask_instruct.messages import ToolCall
+from flask_instruct.testing import assert_broadcast
+from flask_instruct.testing import captured_broadcasts
 
 from .conftest import ESSAY
 from .conftest import LAB_REPORT
@@ -27,22 +31,22 @@ RUN = "0190aaaa-0000-7000-8000-000000000001"
 
 
 class Model:
-    """Calls tools on one assessment and keeps what was sent to the pages, as ``(stream, fragment)``."""
+    """Calls tools on one assessment, and commits as a run does; ``sent`` is what reached the pages."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, sent: Captured) -> None:
         self.key = find(title).id
-        self.sent: list[tuple[str, str]] = []
+        self.sent = sent
+
+    @property
+    def record(self) -> Assessment:
+        return db.session.get_one(Assessment, self.key)
 
     def use(self, tool: str, **arguments: object) -> ToolOutcome:
-        from example_app.models import Assessment
-
-        handler = AssessmentUpdater(db.session.get_one(Assessment, self.key))
+        handler = AssessmentUpdater(self.record)
         call = ToolCall("call_1", tool, json.dumps(arguments))
-        token = outlet.set(lambda stream, html: self.sent.append((stream, html)))
-        try:
-            return run_tool(handler, call, ToolContext("c1", RUN, tool, 1, "c1"))
-        finally:
-            outlet.reset(token)
+        outcome = run_tool(handler, call, ToolContext("c1", RUN, tool, 1, "c1"))
+        db.session.commit()
+        return outcome
 
     def told(self, tool: str, **arguments: object) -> str:
         outcome = self.use(tool, **arguments)
@@ -57,8 +61,8 @@ class Model:
 
 @pytest.fixture
 def model(app: Flask) -> Iterator[Callable[[str], Model]]:
-    with app.test_request_context("/"):
-        yield Model
+    with app.test_request_context("/"), captured_broadcasts() as captured:
+        yield lambda title: Model(title, captured)
 
 
 def test_only_the_declared_tools_can_be_called(model: Callable[[str], Model]) -> None:
@@ -79,7 +83,7 @@ def test_only_the_declared_tools_can_be_called(model: Callable[[str], Model]) ->
         "resolve_comment",
         "email_students",
     }
-    for name in ("show_rubric", "_criterion", "record", "__class__"):
+    for name in ("send_mail", "_criterion", "record", "__class__"):
         assert model(ESSAY).use(name).kind == "unknown_tool"
 
 
@@ -96,13 +100,11 @@ def test_new_instructions_reach_page_and_list(model: Callable[[str], Model]) -> 
     assert essay.told("update_instructions", new_instructions="Write **well**.") == (
         "Instructions replaced; they now have 2 words."
     )
-    (page, fragment), (listing, card) = essay.sent
-    assert page == f"Assessment/{essay.key}"
-    assert f'target="instructions_assessment_{essay.key}"' in fragment
-    assert "<strong>well</strong>" in fragment
-    assert f"#instruct_run_{RUN}" in fragment
-    assert listing == "assessments"
-    assert AI_NAME in card
+    instructions = assert_broadcast(essay.sent, essay.record, target=f"instructions_assessment_{essay.key}")
+    assert "<strong>well</strong>" in instructions.html
+    assert f"#instruct_run_{RUN}" in instructions.html
+    assert_broadcast(essay.sent, "assessments", action="refresh")
+    assert find(ESSAY).changed_by == AI_NAME
 
 
 def test_an_added_criterion_says_its_id_and_the_total(model: Callable[[str], Model]) -> None:
@@ -110,7 +112,7 @@ def test_an_added_criterion_says_its_id_and_the_total(model: Callable[[str], Mod
     told = essay.told("add_criterion", name="Sources", weight=10, position=2, levels=[])
     added = find(ESSAY).criteria[1]
     assert told == f"Added criterion {added.id} “Sources”. The weights add up to 110; they must add up to 100."
-    assert f'target="rubric_assessment_{essay.key}"' in essay.sent[0][1]
+    assert_broadcast(essay.sent, essay.record, action="refresh")
     assert added.changed_run == RUN
 
 
@@ -118,15 +120,24 @@ def test_a_removed_criterion_leaves_the_page(model: Callable[[str], Model]) -> N
     essay = model(ESSAY)
     gone = find(ESSAY).criteria[0].id
     assert essay.told("remove_criterion", criterion_id=gone).startswith("Removed “Argument”.")
-    assert f'action="remove" target="criterion_{gone}"' in essay.sent[0][1]
+    assert_broadcast(essay.sent, essay.record, action="refresh")
 
 
-def test_moving_sends_the_whole_order(model: Callable[[str], Model]) -> None:
+def test_a_new_order_is_fetched_by_the_pages(model: Callable[[str], Model]) -> None:
     essay = model(ESSAY)
     last = find(ESSAY).criteria[-1].id
     assert essay.told("move_criterion", criterion_id=last, position=1) == "The order is now: Style, Argument, Evidence."
-    fragment = essay.sent[0][1]
-    assert fragment.index("Style") < fragment.index("Argument") < fragment.index("Evidence")
+    assert [fragment.action for fragment in essay.sent.on(essay.record)] == ["refresh"]
+
+
+def test_a_new_weight_reaches_its_criterion_and_the_total(model: Callable[[str], Model]) -> None:
+    essay = model(ESSAY)
+    first = find(ESSAY).criteria[0]
+    essay.told("update_criterion", criterion_id=first.id, weight=1)
+    assert_broadcast(essay.sent, essay.record, action="replace", target=dom_id(first), text="1%")
+    summary = f"rubric_summary_assessment_{essay.key}"
+    assert_broadcast(essay.sent, essay.record, action="replace", target=summary, text=f"total {find(ESSAY).total}")
+    assert not [fragment for fragment in essay.sent.on(essay.record) if fragment.action == "refresh"]
 
 
 def test_weights_that_do_not_add_up_are_refused_with_the_difference(model: Callable[[str], Model]) -> None:
@@ -159,10 +170,10 @@ def test_a_comment_is_appended_to_the_thread(model: Callable[[str], Model]) -> N
     essay.told("add_comment", text="First.")
     thread = find(ESSAY).threads[-1]
     essay.told("add_comment", text="Second.", reply_to=thread.id)
-    first, _, second, _ = (fragment for _, fragment in essay.sent)
-    assert f'action="append" target="comments_assessment_{essay.key}"' in first
-    assert f'id="comment_{thread.id}"' in first
-    assert f'action="append" target="replies_comment_{thread.id}"' in second
+    comments, replies = f"comments_assessment_{essay.key}", f"replies_comment_{thread.id}"
+    first = assert_broadcast(essay.sent, essay.record, action="append", target=comments, text="First.")
+    assert f'id="comment_{thread.id}"' in first.html
+    assert_broadcast(essay.sent, essay.record, action="append", target=replies, text="Second.")
     assert (thread.author_name, thread.run_id) == (AI_NAME, RUN)
 
 
@@ -170,7 +181,8 @@ def test_settling_changes_only_the_state(model: Callable[[str], Model]) -> None:
     essay = model(ESSAY)
     thread = find(ESSAY).threads[0]
     essay.told("resolve_comment", comment_id=thread.id)
-    assert f'target="state_comment_{thread.id}"' in essay.sent[0][1]
+    assert_broadcast(essay.sent, essay.record, target=f"state_comment_{thread.id}", text="Settled")
+    assert not [fragment for fragment in essay.sent if fragment.target == dom_id(thread)]
     assert thread.resolved
 
 
@@ -178,4 +190,5 @@ def test_a_fragment_holds_nothing_of_a_viewer(model: Callable[[str], Model]) -> 
     essay = model(ESSAY)
     essay.told("add_comment", text="Hello.")
     essay.told("update_instructions", new_instructions="Write.")
-    assert not [fragment for _, fragment in essay.sent if "csrf" in fragment or "token" in fragment]
+    assert len(essay.sent) > 1
+    assert not [fragment for fragment in essay.sent if "csrf" in fragment.html or "token" in fragment.html]

@@ -28,6 +28,7 @@ from .site import board_of
 from .site import live_of
 from .site import make_site
 from .watching import listening
+from .watching import open_live
 from .websocket import Client
 
 ROOT = Path(__file__).parents[2]
@@ -93,9 +94,7 @@ def canvas(browser: Browser, redis_url: str) -> Iterator[Page]:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     with support.served(app) as address:
-        listening(page).goto(address)
-        page.wait_for_selector("instruct-stream[connected]", state="attached")
-        yield page
+        yield open_live(listening(page), address)
         context.close()
         live_of(app).close()
         live_of(app).bus.redis.close()

@@ -18,6 +18,7 @@ from flask import make_response
 from flask import render_template_string
 from flask import request
 from redis import Redis
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from flask_instruct.config import Config
 from flask_instruct.connections import connect
@@ -75,7 +76,8 @@ class Board:
         return board
 
     def add(self, item: str) -> None:
-        self.write(items=[*self.read()["items"], item])
+        """Add an item, or tell of it again where Redis went away in between."""
+        self.write(items=[*(each for each in self.read()["items"] if each != item), item])
         self.tell("append", target="items", html=element("li", f"item_{item}", item))
 
     def rename(self, title: str) -> None:
@@ -142,6 +144,10 @@ def board_of(app: Flask) -> Board:
 
 
 def from_environment() -> Flask:
-    """Make the app as a server process does."""
+    """Make the app as a server process does; with the setting ``behind_proxy`` it believes a proxy in front."""
     settings = json.loads(os.environ.get("SITE_SETTINGS", "{}"))
-    return make_site(os.environ["SITE_REDIS_URL"], os.environ["SITE_KEY_PREFIX"], **settings)
+    behind_proxy = settings.pop("behind_proxy", False)
+    app = make_site(os.environ["SITE_REDIS_URL"], os.environ["SITE_KEY_PREFIX"], **settings)
+    if behind_proxy:
+        app.wsgi_app = ProxyFix(app.wsgi_app)  # type: ignore[method-assign]
+    return app

@@ -233,6 +233,27 @@ def test_what_a_person_has_opened_stays_open(page: Page) -> None:
     assert page.inner_text("#box p") == "two"
 
 
+def test_an_element_elsewhere_of_the_same_id_is_not_taken_for_the_lists_own(page: Page) -> None:
+    body = '<p id="a">elsewhere</p>' + LIST
+    render(page, turbo_stream("append", target="items", html=markup('<li id="a">new</li>')), body=body)
+    assert page.locator("#items [id=a]").all_inner_texts() == ["new"]
+    assert page.locator("p[id=a]").inner_text() == "elsewhere"
+
+
+@pytest.mark.parametrize("method", [None, "morph"])
+@pytest.mark.parametrize("action", ["replace", "update"])
+def test_a_dialog_stays_open_in_what_arrives(page: Page, action: str, method: str | None) -> None:
+    def box(word: str) -> Markup:
+        dialog = f'<dialog id="ask"><p>{word}</p><button>Yes</button></dialog>'
+        return markup(f'<div id="box">{dialog}</div>' if action == "replace" else dialog)
+
+    render(page, body=f'<div id="box">{box("one")}</div>' if action == "update" else str(box("one")))
+    page.evaluate("document.getElementById('ask').showModal()")
+    page.evaluate("document.activeElement.blur()")
+    render(page, turbo_stream(action, target="box", html=box("two"), method=method))
+    assert page.evaluate("document.querySelector('#ask:modal p').innerText") == "two"
+
+
 def test_a_permanent_element_is_left_alone(page: Page) -> None:
     render(page, body='<div id="box"><p id="clock" data-instruct-permanent>12:00</p></div>')
     new = markup('<div id="box"><p id="clock" data-instruct-permanent></p></div>')

@@ -14,6 +14,7 @@ from playwright.sync_api import Page
 from playwright.sync_api import WebSocketRoute
 
 from flask_instruct.live.turbo_stream import turbo_stream
+from flask_instruct.testing import LivePage
 from tests.support import free_port
 from tests.support import holds
 from tests.support import served
@@ -24,9 +25,7 @@ from .site import Board
 from .site import board_of
 from .site import element
 from .site import live_of
-from .watching import converge
 from .watching import heard
-from .watching import is_live
 from .watching import items
 from .watching import listening
 from .watching import open_live
@@ -60,7 +59,7 @@ def test_two_people_end_with_the_same_page(new_page: NewPage, address: str, boar
     open_live(other, address)
     board.add("b")
     for page in (one, other):
-        converge(page, new_page, address)
+        LivePage(page).converges()
 
 
 def test_cases_1_and_3_what_is_published_between_render_and_subscribe_is_not_lost(
@@ -108,9 +107,9 @@ def test_case_2_offline_for_five_seconds_with_three_updates(
         board.add(word)
     assert holds(lambda: items(page) == [], 5)
     page.context.set_offline(False)
-    is_live(page)
+    LivePage(page).wait_connected()
     wait_for(lambda: items(page) == ["a", "b", "c"])
-    converge(page, new_page, address)
+    LivePage(page).converges()
 
 
 def test_case_10_the_server_restarts_and_the_page_goes_on(page: Page, new_page: NewPage, make_app: MakeApp) -> None:
@@ -126,9 +125,9 @@ def test_case_10_the_server_restarts_and_the_page_goes_on(page: Page, new_page: 
     board_of(second).add("b")
     assert heard(page, "disconnected") == [{"code": 1012, "final": False}]
     with served(second, port) as address:
-        is_live(page)
+        LivePage(page).wait_connected()
         wait_for(lambda: items(page) == ["a", "b"])
-        converge(page, new_page, address)
+        LivePage(page).converges()
         live_of(second).close()
 
 
@@ -162,7 +161,27 @@ def test_redis_loses_all_and_the_page_fetches_itself(
     assert heard(page, "stale")[0]["reason"] == "reset"
     board_of(app).add("y")
     wait_for(lambda: items(page) == ["x", "y"])
-    converge(page, new_page, address)
+    LivePage(page).converges()
+
+
+def test_pages_that_all_have_to_fetch_themselves_choose_a_moment_each(
+    page: Page,
+    make_app: MakeApp,
+    serve_site: Serve,
+    make_redis: Callable[..., RedisProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flask_instruct.live.hub.FETCHING", 4_000)
+    process = make_redis(keeps=False)
+    app = make_app(process.url)
+    open_live(listening(page), serve_site(app))
+    page.evaluate("Math.random = () => 0.5")
+    process.kill()
+    process.start()
+    board_of(app).write(items=["x"], title="After")
+    wait_for(lambda: heard(page, "stale"))
+    assert holds(lambda: page.inner_text("#title") != "After", 1)
+    wait_for(lambda: page.inner_text("#title") == "After")
 
 
 def test_a_page_that_was_rendered_without_redis_catches_up_when_it_is_back(
@@ -179,7 +198,7 @@ def test_a_page_that_was_rendered_without_redis_catches_up_when_it_is_back(
     process.start()
     board.read = read  # type: ignore[method-assign]
     board.write(title="Back")
-    is_live(page)
+    LivePage(page).wait_connected()
     wait_for(lambda: page.inner_text("#title") == "Back", timeout=20)
     page.wait_for_selector("instruct-stream:not([data-instruct-live])", state="attached")
 
@@ -207,7 +226,7 @@ def test_case_9_a_trimmed_history_makes_the_page_fetch_itself(
     assert page.evaluate("document.activeElement.id") == "note"
     board.add("b")
     wait_for(lambda: items(page) == ["a", "b"])
-    converge(page, new_page, address)
+    LivePage(page).converges()
 
 
 def test_case_16_duplicated_and_late_appends_show_once(page: Page, address: str, board: Board) -> None:
@@ -268,7 +287,7 @@ def test_a_frozen_page_catches_up_when_it_thaws(page: Page, new_page: NewPage, a
         board.add(word)
     session.send("Page.setWebLifecycleState", {"state": "active"})
     wait_for(lambda: items(page) == ["a", "b", "c"])
-    converge(page, new_page, address)
+    LivePage(page).converges()
 
 
 def test_a_malformed_message_costs_nothing_but_itself(page: Page, address: str, app: Flask, board: Board) -> None:
@@ -339,7 +358,7 @@ def test_an_expired_token_is_exchanged_by_fetching_the_page(
 ) -> None:
     tamper(app, 1)
     page.goto(serve_site(app))
-    is_live(page)
+    LivePage(page).wait_connected()
     board.add("a")
     wait_for(lambda: items(page) == ["a"])
 
@@ -384,7 +403,7 @@ def test_an_element_that_moves_keeps_its_stream(page: Page, address: str, app: F
     page.evaluate("document.body.append(document.querySelector('instruct-stream'))")
     assert holds(lambda: len(live_of(app).hub._channels["board"].members) == 1, 0.8)
     assert page.evaluate("sockets[0].readyState") == 1
-    is_live(page)
+    LivePage(page).wait_connected()
 
 
 def test_case_25_a_preview_opens_no_socket(page: Page, app: Flask, serve_site: Serve) -> None:
@@ -407,11 +426,11 @@ def test_t21_case_15_back_and_forth_leaves_one_socket_and_one_of_each(
         page.goto(f"{address}/instruct/live/events.js")
         board.add(str(number))
         page.go_back()
-        is_live(page)
+        LivePage(page).wait_connected()
     wait_for(lambda: len(live_of(app).hub) == 1)
     board.add("last")
     wait_for(lambda: items(page) == ["0", "1", "2", "3", "last"])
-    converge(page, new_page, address)
+    LivePage(page).converges()
 
 
 def test_a_page_from_the_back_forward_cache_connects_again_and_resumes(
@@ -494,7 +513,7 @@ def test_case_45_a_person_who_goes_elsewhere_is_not_taken_back_by_a_refresh(
     board.tell("refresh")
     page.wait_for_event("request", lambda request: request.url == f"{address}/")
     page.goto(f"{address}/?second=1")
-    is_live(page)
+    LivePage(page).wait_connected()
     assert holds(lambda: page.url == f"{address}/?second=1", 0.6)
 
 
@@ -579,7 +598,7 @@ def test_what_arrives_while_the_page_is_fetched_survives_the_older_page(
     board.tell("refresh")
     wait_for(lambda: items(page) == ["a"] and page.inner_text("#title") == "Late")
     assert holds(lambda: items(page) == ["a"], 0.8)
-    converge(page, new_page, address)
+    LivePage(page).converges()
 
 
 def test_a_gap_in_a_text_makes_the_page_fetch_itself(page: Page, address: str, board: Board) -> None:
@@ -637,8 +656,8 @@ def test_g7_a_storm_of_changes_under_cut_lines_ends_as_a_fresh_page(
         if number % 12 == 5:
             for connection in list(live_of(app).hub._connections):
                 connection.close(1001, "cut by the test")
-    is_live(page)
+    LivePage(page).wait_connected()
     wait_for(lambda: len(items(page)) == 60, timeout=20)
-    converge(page, new_page, address)
+    LivePage(page).converges()
     identifiers = page.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
     assert len(identifiers) == len(set(identifiers))

@@ -19,6 +19,7 @@ from flask_instruct.live import bus as bus_module
 from flask_instruct.live.bus import Bus
 from flask_instruct.live.listener import Arrived
 from flask_instruct.live.listener import Listener
+from flask_instruct.live.listener import SignedOut
 from flask_instruct.live.listener import Subscribed
 from flask_instruct.live.position import Position
 from tests.support import wait_for
@@ -37,8 +38,8 @@ def bus(redis: Redis, key_prefix: str) -> Bus:
     return Bus(lambda: redis, Config(key_prefix=key_prefix))
 
 
-def heard(listener: Listener, count: int) -> list[Subscribed | Arrived]:
-    found: list[Subscribed | Arrived] = []
+def heard(listener: Listener, count: int) -> list[Subscribed | Arrived | SignedOut]:
+    found: list[Subscribed | Arrived | SignedOut] = []
     deadline = time.monotonic() + 10
     while len(found) < count:
         assert time.monotonic() < deadline, found
@@ -124,14 +125,14 @@ def test_a_cursor_is_that_of_the_moment_although_it_is_asked_for_later(bus: Bus)
     bus.now()
     began = time.monotonic()
     bus.publish("s", "while the page was made")
-    assert htmls(bus, "s", bus.cursor(began)) == ["while the page was made"]
+    assert htmls(bus, "s", bus.cursor("s", began)) == ["while the page was made"]
 
 
 def test_cursors_are_reckoned_without_asking_redis_each_time(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    run = bus._run
-    monkeypatch.setattr(bus, "_run", lambda *call: asked.append(call) or run(*call))
-    cursors = [Position.parse(bus.cursor(time.monotonic())) for _ in range(50)]
+    read = bus._read_clock
+    monkeypatch.setattr(bus, "_read_clock", lambda *call: asked.append(call) or read(*call))
+    cursors = [Position.parse(bus.cursor("s", time.monotonic())) for _ in range(50)]
     assert len(asked) <= 2
     assert cursors == sorted(cursors)
     exact = Position.parse(bus.now())
@@ -140,7 +141,7 @@ def test_cursors_are_reckoned_without_asking_redis_each_time(bus: Bus, monkeypat
 
 def test_the_first_cursor_ever_is_a_valid_one(bus: Bus) -> None:
     bus.now()
-    cursor = bus.cursor(time.monotonic())
+    cursor = bus.cursor("s", time.monotonic())
     assert bus.replay("never", Position.parse(cursor)).lossless
 
 
@@ -205,18 +206,24 @@ def test_a_redis_that_has_lost_its_data_is_never_taken_for_one_where_nothing_hap
         assert htmls(bus, "s", cursor_behind(bus, last)) == []
 
 
-def test_a_redis_that_kept_its_data_replays_across_its_restart(
+def test_a_redis_that_was_restarted_may_have_lost_the_newest_and_replays_only_what_came_since(
     make_redis: Callable[..., RedisProcess], key_prefix: str
 ) -> None:
     process = make_redis(keeps=True)
     with connect(process.url) as redis:
         bus = Bus(lambda: redis, Config(key_prefix=key_prefix))
         since = bus.now()
-        bus.publish("s", "1")
+        before = bus.publish("s", "1")
         process.kill()
         process.start()
-        bus.publish("s", "2")
-        assert htmls(bus, "s", since) == ["1", "2"]
+        after = bus.publish("s", "2")
+        assert not bus.replay("s", Position.parse(since)).lossless
+        assert before is not None
+        assert after is not None
+        assert Position.parse(after) > Position.parse(before)
+        since = bus.now()
+        bus.publish("s", "3")
+        assert htmls(bus, "s", since)[-1] == "3"
 
 
 def test_a_page_does_not_wait_for_a_dead_redis_again_and_again(
@@ -229,10 +236,10 @@ def test_a_page_does_not_wait_for_a_dead_redis_again_and_again(
         monkeypatch.setattr(bus_module, "CLOCK_AGE", 0.0)
         process.pause()
         with pytest.raises(RedisError):
-            bus.cursor(time.monotonic())
+            bus.cursor("s", time.monotonic())
         began = time.monotonic()
         with pytest.raises(RedisError):
-            bus.cursor(time.monotonic())
+            bus.cursor("s", time.monotonic())
         assert time.monotonic() - began < 0.5
         process.resume()
 

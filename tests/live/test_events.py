@@ -15,12 +15,12 @@ from flask_wtf import CSRFProtect
 from playwright.sync_api import Page
 
 from flask_instruct.live.audience import sign_stream
+from flask_instruct.testing import LivePage
 from tests.support import wait_for
 
 from .site import Board
 from .site import board_of
 from .site import live_of
-from .watching import converge
 from .watching import heard
 from .watching import items
 from .watching import listening
@@ -169,7 +169,7 @@ def test_a_page_behind_a_proxy_without_websockets_is_live_all_the_same(
     assert len(refused) == 2
     board.add("a")
     wait_for(lambda: items(page) == ["a"])
-    converge(page, new_page, address)
+    LivePage(page).converges()
     # The server lets go of all pages, and they come back, still by events and at once.
     for connection in list(live_of(app).hub._connections):
         connection.close(1012, "restarting")

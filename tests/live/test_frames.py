@@ -102,3 +102,10 @@ def test_a_position_is_two_numbers(text: str) -> None:
 def test_positions_are_ordered_by_their_numbers() -> None:
     assert Position.parse("9-10") > Position.parse("9-9") > Position.parse("8-99")
     assert str(Position.parse(b"9-10")) == "9-10"
+
+
+def test_a_handshake_is_answered_as_the_standard_shows() -> None:
+    answer = frames.accepted("dGhlIHNhbXBsZSBub25jZQ==")
+    assert b"\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in answer
+    assert answer.startswith(b"HTTP/1.1 101 ")
+    assert answer.endswith(b"\r\n\r\n")

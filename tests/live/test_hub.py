@@ -15,12 +15,14 @@ import pytest
 from redis import Redis
 
 from flask_instruct.config import Config
-from flask_instruct.connections import connect
+from flask_instruct.connections import connect_bus
 from flask_instruct.live.bus import Bus
 from flask_instruct.live.frames import Frame
 from flask_instruct.live.hub import Hub
 from flask_instruct.live.hub import Unavailable
 from flask_instruct.live.position import Position
+from flask_instruct.live.roll import EVERY_PROCESS
+from flask_instruct.live.servers import Cluster
 from tests.support import holds
 from tests.support import wait_for
 
@@ -66,10 +68,10 @@ MakeHub = Callable[..., tuple[Hub, Bus]]
 @pytest.fixture
 def make_hub(redis_url: str, key_prefix: str) -> Iterator[MakeHub]:
     hubs: list[Hub] = []
-    clients: list[Redis] = []
+    clients: list[Redis | Cluster] = []
 
     def make(url: str = redis_url, limit: int = 100, stopping: Callable[[], bool] = lambda: False) -> tuple[Hub, Bus]:
-        redis = connect(url)
+        redis = connect_bus(url)
         clients.append(redis)
         bus = Bus(lambda: redis, Config(key_prefix=key_prefix))
         hubs.append(Hub(bus, limit=lambda: limit, stopping=stopping))
@@ -218,7 +220,7 @@ def test_200_streams_on_one_page(make_hub: MakeHub) -> None:
     wait_for(lambda: len(connection.htmls) == 200)
 
 
-def test_after_a_restart_of_redis_the_missed_is_read_again_without_the_page_noticing(
+def test_after_a_restart_of_redis_a_page_is_told_to_fetch_itself_and_then_is_live(
     make_hub: MakeHub, make_redis: Callable[..., RedisProcess], caplog: pytest.LogCaptureFixture
 ) -> None:
     process = make_redis(keeps=True)
@@ -231,10 +233,10 @@ def test_after_a_restart_of_redis_the_missed_is_read_again_without_the_page_noti
     process.start()
     # Straight into the gap: the hub has not connected again yet, or is just about to.
     bus.publish("s", "2")
+    wait_for(lambda: "reset" in connection.types)
     bus.publish("s", "3")
-    wait_for(lambda: connection.htmls == ["1", "2", "3"])
-    bus.publish("s", "4")
-    wait_for(lambda: connection.htmls == ["1", "2", "3", "4"])
+    wait_for(lambda: connection.htmls[-1] == "3")
+    assert connection.types.count("reset") == 1
     assert connection.codes == []
     assert "have lost Redis" in caplog.text
 
@@ -244,13 +246,18 @@ def test_after_a_restart_of_redis_without_its_data_every_page_is_reset(
 ) -> None:
     process = make_redis(keeps=False)
     hub, bus = make_hub(process.url)
-    connection = join(hub)
-    hub.subscribe(connection, "s", Position.parse(bus.now()))
+    connections = [join(hub) for _ in range(3)]
+    for connection in connections:
+        hub.subscribe(connection, "s", Position.parse(bus.now()))
     process.kill()
     process.start()
-    wait_for(lambda: "reset" in connection.types)
+    for connection in connections:
+        wait_for(lambda connection=connection: "reset" in connection.types)
+        # They do not all come at once.
+        assert [message["within"] for message in connection.messages if message.get("type") == "reset"] == [15]
     bus.publish("s", "later")
-    wait_for(lambda: connection.htmls == ["later"])
+    for connection in connections:
+        wait_for(lambda connection=connection: connection.htmls == ["later"])
 
 
 def test_while_redis_is_away_a_subscriber_is_told_and_not_left_waiting(
@@ -363,7 +370,7 @@ def test_who_was_signed_out_while_redis_was_lost_is_sent_away_as_it_is_back(make
         assert hub.introduce(connection, viewer)
         hub.subscribe(connection, "s", Position.parse(bus.now()), viewer)
     # As the other process notes it, but nothing of it comes through.
-    bus.redis.zadd(f"{bus._prefix}-signed-out", {"7": bus._read_clock().redis})
+    bus.redis.zadd(bus._key(EVERY_PROCESS, "signed-out"), {"7": bus._read_clock("").now})
     assert holds(lambda: not seven.codes, 0.3)
     bus.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
     wait_for(lambda: seven.codes == [1012])

@@ -10,9 +10,9 @@ from flask import render_template_string
 from flask import request
 from playwright.sync_api import Page
 
+from flask_instruct.testing import LivePage
+
 from .site import live_of
-from .watching import converge
-from .watching import is_live
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Room</title>{{ instruct_scripts() }}</head><body>
@@ -33,16 +33,16 @@ def test_the_list_of_viewers_follows_who_comes_and_goes(
         pages[who] = new_page()
         pages[who].context.add_cookies([{"name": "who", "value": who, "url": address}])
         pages[who].goto(f"{address}/room")
-        is_live(pages[who])
+        LivePage(pages[who]).wait_connected()
     for page in pages.values():
         page.wait_for_function("document.querySelector('.instruct-viewers').innerText === 'ann\\nbob'")
-    converge(pages["ann"], new_page, address, "/room")
+    LivePage(pages["ann"]).converges()
     pages["bob"].reload()
-    is_live(pages["bob"])
+    LivePage(pages["bob"]).wait_connected()
     pages["bob"].context.close()
     pages["ann"].wait_for_function("document.querySelector('.instruct-viewers').innerText === 'ann'")
-    converge(pages["ann"], new_page, address, "/room")
+    LivePage(pages["ann"]).converges()
     with app.app_context():
         live_of(app).bus.roll.sign_out("ann")
     pages["ann"].wait_for_selector("instruct-stream:not([connected])", state="attached")
-    is_live(pages["ann"])
+    LivePage(pages["ann"]).wait_connected()

@@ -114,6 +114,7 @@ def test_an_origin_that_the_site_lists_may_open_the_socket(make_app: MakeApp, se
 def test_a_handshake_that_is_none_is_answered_in_http(address: str) -> None:
     assert b"426" in upgrade(address, Sec_WebSocket_Version="8")
     assert b"426" in upgrade(address, Sec_WebSocket_Key="")
+    assert b"400" in upgrade(address, Connection="keep-alive")
     assert requests.get(f"{address}/instruct/socket", timeout=5).status_code == 400
 
 

@@ -18,6 +18,7 @@ from flask import Flask
 from playwright.sync_api import Page
 
 from flask_instruct.live.loop import HELPERS
+from flask_instruct.testing import LivePage
 from tests.support import Process
 from tests.support import free_port
 from tests.support import wait_for
@@ -28,8 +29,6 @@ from .redis_process import RedisProcess
 from .site import Board
 from .site import board_of
 from .site import live_of
-from .watching import converge
-from .watching import is_live
 from .watching import items
 from .watching import open_live
 from .websocket import Client
@@ -88,8 +87,8 @@ def test_g7_twenty_viewers_of_500_broadcasts_end_with_the_page_as_it_is(
                     retried(partial(board.rename, f"Title {number}"))
                 elif kind in (2, 3):
                     retried(partial(board.say, f"{number} "))
-                else:
-                    board.tell("remove", target=f"nobody_{number}") if chance.random() < 0.5 else None
+                elif chance.random() < 0.5:
+                    retried(partial(board.tell, "remove", target=f"nobody_{number}"))
                 time.sleep(0.02)
         except BaseException as error:
             failed.append(error)
@@ -126,9 +125,9 @@ def test_g7_twenty_viewers_of_500_broadcasts_end_with_the_page_as_it_is(
     publisher.join()
     assert not failed
     for page in viewers:
-        is_live(page)
+        LivePage(page).wait_connected()
     for page in viewers:
-        converge(page, new_page, address)
+        LivePage(page).converges()
         shown = items(page)
         assert shown == [str(number) for number in range(0, 500, 5)]
 
@@ -148,10 +147,10 @@ def test_g7_every_broadcast_arrives_although_the_line_drops_for_two_seconds_five
             board.add(f"{drop}-{number}")
             time.sleep(0.1)
         page.context.set_offline(False)
-        is_live(page)
+        LivePage(page).wait_connected()
     expected = [f"{drop}-{number}" for drop in range(5) for number in range(20)]
     wait_for(lambda: items(page) == expected, timeout=30)
-    converge(page, new_page, address)
+    LivePage(page).converges()
 
 
 def test_descriptors_threads_and_memory_are_flat_after_100_000_connects(

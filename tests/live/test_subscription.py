@@ -135,3 +135,12 @@ def test_a_backlog_counts_as_whole_only_when_it_certainly_is(
     case: str, known: History, since: int, whole: bool
 ) -> None:
     assert known.covers(Position(since)) is whole, case
+
+
+def test_a_live_event_of_data_that_began_after_the_pages_position_makes_it_fetch_itself() -> None:
+    page = Subscription("s", Position(100))
+    page.replayed(Replay(True, (), Position(150)))
+    event = frames.event(Position(200), "s", "<p>")
+    assert page.event(Position(200), event, epoch=150) == [event]
+    assert json.loads(page.event(Position(400), event, epoch=300)[0].payload)["type"] == "reset"
+    assert page.event(Position(401), event, epoch=300) == [event]

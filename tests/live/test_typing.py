@@ -10,10 +10,10 @@ from playwright.sync_api import Locator
 from playwright.sync_api import Page
 
 from flask_instruct.live.turbo_stream import turbo_stream
+from flask_instruct.testing import LivePage
 from tests.support import wait_for
 
 from .site import Board
-from .watching import is_live
 from .watching import open_live
 from .watching import render
 
@@ -166,6 +166,24 @@ def test_a_focused_field_without_changes_keeps_what_the_person_reads(page: Page)
     assert page.input_value("#name") == "Grace"
 
 
+@pytest.mark.parametrize("method", ["replace", "morph"])
+def test_words_that_are_being_composed_stay(page: Page, method: str) -> None:
+    """An input method, as for Japanese, keeps its word in the field until it is chosen."""
+    render(page, body=f'<div id="box">{form("first")}</div>')
+    page.focus("#note")
+    page.keyboard.press("Control+End")
+    keys = page.context.new_cdp_session(page)
+    keys.send("Input.imeSetComposition", {"text": "かん", "selectionStart": 2, "selectionEnd": 2})
+    page.evaluate(
+        "window.chosen = null; note.addEventListener('compositionend', ({ data }) => { window.chosen = data; })"
+    )
+    arrive(page, method, form("second"))
+    assert page.input_value("#note") == "firstかん"
+    assert page.evaluate("window.chosen") is None
+    keys.send("Input.insertText", {"text": "漢"})
+    assert (page.input_value("#note"), page.evaluate("window.chosen")) == ("first漢", "漢")
+
+
 def test_a_field_that_nobody_touched_takes_the_new_version(page: Page) -> None:
     render(page, body=f'<div id="box">{form("first")}</div>')
     arrive(page, "replace", form("second", name="Grace", kind="b", done=True))
@@ -267,4 +285,4 @@ def test_a_refresh_of_the_whole_page_keeps_what_is_being_written(
     assert page.input_value("#name") == "Grace"
     assert page.evaluate("document.activeElement.id") == "note"
     assert notices(page).count() == 1
-    is_live(page)
+    LivePage(page).wait_connected()

@@ -1,24 +1,12 @@
-"""What tests do with a page in Chromium: open it, wait until it is live, and compare it with a fresh one."""
+"""What only our own tests do with a page in Chromium: render on it, and hear its events and sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Page
 
-from tests.support import wait_for
-
-READ = """() => {
-  const body = document.body.cloneNode(true);
-  for (const element of body.querySelectorAll("instruct-stream")) {
-    for (const name of ["token", "since", "connected"]) element.removeAttribute(name);
-  }
-  for (const element of body.querySelectorAll("[data-instruct-changed]")) {
-    element.removeAttribute("data-instruct-changed");
-  }
-  return body.innerHTML.replace(/\\s+/g, " ");
-}"""
+from flask_instruct.testing import LivePage
 
 HEAR = """
 window.heard = [];
@@ -58,33 +46,12 @@ def listening(page: Page) -> Page:
 
 def open_live(page: Page, address: str, path: str = "/") -> Page:
     """Go to a page and wait until it is up to date."""
-    page.goto(address + path)
-    is_live(page)
-    return page
-
-
-def is_live(page: Page) -> None:
-    page.wait_for_selector("instruct-stream[connected]", state="attached", timeout=20_000)
+    return LivePage(page).goto(address + path).page
 
 
 def heard(page: Page, name: str) -> list[Any]:
     """Return what a listening page has heard of one event."""
     return [detail for each, detail in page.evaluate("heard") if each == name]
-
-
-def read(page: Page) -> str:
-    """Return all that the page shows, without what differs from request to request."""
-    text: str = page.evaluate(READ)
-    return text
-
-
-def converge(watched: Page, new_page: Callable[..., Page], address: str, path: str = "/") -> None:
-    """Wait until the watched page equals one that is freshly loaded."""
-    fresh = new_page(java_script_enabled=True)
-    fresh.goto(address + path)
-    expected = read(fresh)
-    fresh.context.close()
-    wait_for(lambda: read(watched) == expected, message=f"{read(watched)}\n\nis not\n\n{expected}\n\n")
 
 
 def items(page: Page) -> list[str]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Event
+from typing import Annotated
 from typing import Any
+from typing import Literal
 
 import sqlalchemy as sa
 from flask import Flask
@@ -16,6 +18,7 @@ from flask import render_template_string
 from flask import session
 from flask.typing import ResponseReturnValue
 from flask_sqlalchemy import SQLAlchemy
+from pydantic import Field
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.orm import Mapped
 from sqlalchemy.orm import mapped_column
@@ -95,6 +98,22 @@ class Arranger(AiResponseHandler, record=Board):
             raise WorkerDied
         return "Alive."
 
+    @ai_tool(approval=lambda handler, arguments: "Publishing needs a lead.")
+    def publish(
+        self,
+        title: Annotated[str, Field(max_length=30, description="What stands above it.")],
+        copies: Annotated[int, Field(ge=1, le=9)] = 1,
+        style: Literal["plain", "fancy"] = "plain",
+        secret: bool = False,
+    ) -> str:
+        """Publish the board as so many cards."""
+        for number in range(copies):
+            db.session.add(Card(board_id=self.record.id, text=f"{title} {number + 1} {style} {secret}"))
+        return f"Published {copies}."
+
+    def authorize_approval(self, tool: object, arguments: object, actor: object) -> bool:
+        return str(actor).startswith("Lead")
+
     @ai_tool
     def hold(self, why: str) -> str:
         """Do nothing until the test says so."""
@@ -111,6 +130,10 @@ STORIES: Mapping[str, list[Turn]] = {
         [Say("First **two** cards.", every=0), Use("add_card", text="one"), Use("add_card", text="two"), Use("check")],
         [Use("add_card", text="three"), Use("check_all")],
         [Say("# Done\n\n- one\n- two\n", every=0)],
+    ],
+    "Publish": [
+        [Say("I would publish.", every=0), Use("publish", title="One", copies=2), Use("add_card", text="beside")],
+        [Say("Done.", every=0)],
     ],
     "Chat": [[Say("Hello, 👋 *world*.\r\nAnd more.", every=0.01)]],
     "Hold": [[Say("I hold.", every=0), Use("hold", why="to be looked at"), Use("check")], [Say("Done.")]],

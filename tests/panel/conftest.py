@@ -16,6 +16,7 @@ from playwright.sync_api import Page
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.unit import ledger_engine
+from flask_instruct.testing import LivePage
 
 from .board import Board
 from .board import create_app
@@ -117,7 +118,7 @@ def enter(site: str, new_page: Callable[..., Page]) -> Open:
         page = new_page(**options)
         page.goto(f"{site}/as/{name}")
         if live:
-            page.wait_for_selector("instruct-stream[connected]", state="attached")
+            LivePage(page).wait_connected()
         return page
 
     return enter

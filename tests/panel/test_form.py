@@ -132,7 +132,7 @@ def test_a_late_answer_does_not_turn_back_what_the_stream_brought(enter: Open, w
     expect(page.get_by_label("Your request")).to_have_value("")
     expect(status(page)).to_have_text("Done")
     expect(page.locator(".instruct-run")).to_have_count(1)
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def test_t27_without_scripts_the_form_works_and_a_reload_shows_the_results(

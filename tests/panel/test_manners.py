@@ -10,6 +10,8 @@ import pytest
 from flask import Flask
 from playwright.sync_api import expect
 
+from flask_instruct.testing import LivePage
+
 from .board import HOSTILE
 from .pages import Aside
 from .pages import Open
@@ -36,7 +38,7 @@ def test_t14_hostile_text_is_text_everywhere(enter: Open, work: Work, site: str)
     assert page.locator(".instruct-panel a[href^='javascript']").count() == 0
     assert "{{ 7 * 7 }}" in page.locator(".instruct-text").first.inner_text()
     assert foreign == []
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -85,7 +87,7 @@ def test_t28_a_strict_policy_is_kept(enter: Open, work: Work, site: str) -> None
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     page.on("request", lambda request: problems.append(request.url) if not request.url.startswith(site) else None)
     page.reload()
-    page.wait_for_selector("instruct-stream[connected]", state="attached")
+    LivePage(page).wait_connected()
     ask(page, "Arrange it.")
     work()
     expect(status(page)).to_have_text("Done")

@@ -48,7 +48,7 @@ def test_two_people_see_the_same_run_to_its_end(enter: Open, work: Work) -> None
     for page in (ada, bob):
         expect(status(page)).to_have_text("Done")
         expect(page.locator(".instruct-call")).to_have_count(5)
-        assert_equals_a_fresh_page(page, enter)
+        assert_equals_a_fresh_page(page)
 
 
 def test_each_step_shows_with_its_outcome(enter: Open, work: Work) -> None:
@@ -80,8 +80,8 @@ def test_a_page_opened_in_mid_run_catches_up(enter: Open, work_aside: Aside) -> 
     expect(status(late)).to_have_text("Done", timeout=20_000)
     expect(status(page)).to_have_text("Done")
     expect(late.locator(".instruct-text")).to_have_text(LONG.strip())
-    assert_equals_a_fresh_page(late, enter)
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(late)
+    assert_equals_a_fresh_page(page)
 
 
 def test_streamed_text_is_exact_in_every_character(enter: Open, work_aside: Aside) -> None:
@@ -118,11 +118,11 @@ def test_a_tool_shows_as_running_with_its_time_also_on_a_page_opened_then(
     expect(states.nth(1)).to_have_text("Waiting")
     expect(status(page)).to_have_text("Using “Hold”")
     expect(page.locator(".instruct-status__line time")).to_have_text(re.compile("[1-9] s"))
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
     released.set()
     expect(states.nth(0)).to_have_text(re.compile(r"Done [1-9]\.[0-9] s"))
     expect(status(page)).to_have_text("Done")
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def test_an_open_card_stays_open_and_focused_while_it_changes(enter: Open, work: Work) -> None:
@@ -148,14 +148,14 @@ def test_a_failed_run_says_why_and_is_retried(enter: Open, work: Work) -> None:
     work()
     expect(page.locator(".instruct-error")).to_contain_text("The AI service is overloaded.")
     assert "busy" not in page.content()
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
     page.get_by_role("button", name="Retry").click()
     expect(status(page)).to_have_text("Queued, waiting for a worker")
     # The fragment comes by the socket, the focus with the answer to the click: either may be first.
     expect(page.locator(".instruct-run")).to_be_focused()
     work()
     expect(page.locator(".instruct-error")).to_be_visible()
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def test_a_request_in_hand_is_stopped_by_its_button(enter: Open, work_aside: Aside) -> None:
@@ -167,7 +167,7 @@ def test_a_request_in_hand_is_stopped_by_its_button(enter: Open, work_aside: Asi
     expect(status(page)).to_have_text("Stopped", timeout=20_000)
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     expect(page.locator(".instruct-run")).to_contain_text("The answer breaks off here.")
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def test_the_oldest_request_leaves_as_a_new_one_comes(enter: Open, client: FlaskClient) -> None:
@@ -178,7 +178,7 @@ def test_the_oldest_request_leaves_as_a_new_one_comes(enter: Open, client: Flask
     expect(page.locator(".instruct-prompt__text").last).to_have_text("Arrange the last.")
     expect(page.locator(".instruct-run")).to_have_count(SHOWN_RUNS)
     expect(page.locator(".instruct-prompt__text").first).to_have_text("Arrange number 1.")
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def test_the_newest_line_stays_in_view(enter: Open, work_aside: Aside) -> None:
@@ -221,7 +221,7 @@ def test_a_run_whose_worker_died_is_resumed_on_the_page_in_its_order(
     expect(page.locator(".instruct-badge")).to_have_text("Resumed after an interruption")
     expect(page.locator(".instruct-call__name")).to_have_text(["Add card", "Crash once", "Add card"])
     expect(page.locator(".instruct-call__state")).to_have_text([re.compile("Done")] * 3)
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def test_half_an_answer_leaves_the_page_when_the_run_is_taken_up_again(
@@ -242,7 +242,7 @@ def test_half_an_answer_leaves_the_page_when_the_run_is_taken_up_again(
     expect(status(page)).to_have_text("Done")
     expect(page.locator(".instruct-text")).to_have_count(1)
     assert "Half an ans" not in page.locator(".instruct-log").inner_text()
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def test_an_answer_that_a_limit_of_the_provider_cut_is_a_failure_with_its_reason(enter: Open, work: Work) -> None:
@@ -250,7 +250,7 @@ def test_an_answer_that_a_limit_of_the_provider_cut_is_a_failure_with_its_reason
     ask(page, "Cut it.")
     work()
     expect(page.locator(".instruct-error")).to_contain_text("cut off because it became too long")
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def test_a_run_that_met_its_limit_says_which(enter: Open, work: Work) -> None:
@@ -259,7 +259,7 @@ def test_a_run_that_met_its_limit_says_which(enter: Open, work: Work) -> None:
     work()
     expect(status(page)).to_have_text("Stopped at a limit")
     expect(page.locator(".instruct-error")).to_contain_text("used its tools as many times as one request allows")
-    assert_equals_a_fresh_page(page, enter)
+    assert_equals_a_fresh_page(page)
 
 
 def silence(app: Flask, run_id: str) -> None:

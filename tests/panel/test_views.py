@@ -14,7 +14,7 @@ from werkzeug.test import TestResponse
 
 from flask_instruct.errors import ConfigurationError
 from flask_instruct.panel.forms import LONGEST_PROMPT
-from flask_instruct.panel.page import panel_key
+from flask_instruct.panel.keys import panel_key
 from flask_instruct.runs.models import Run
 
 from .board import instruct

@@ -68,12 +68,18 @@ def app(settings: dict[str, str]) -> Iterator[Flask]:
 def ask(app: Flask) -> Callable[..., Run]:
     """Start a run on the one notebook: ``ask("write_two")`` or ``ask(turns=[[…]])``."""
 
-    def ask(script: str | None = None, *, turns: list[list[object]] | None = None, **options: object) -> Run:
+    def ask(
+        script: str | None = None,
+        *,
+        turns: list[list[object]] | None = None,
+        handler: type[NoteKeeper] = NoteKeeper,
+        **options: object,
+    ) -> Run:
         if turns is not None:
             script = "made"
             register_script(script, turns)
         record = db.session.scalars(sa.select(Notebook)).one()
-        run = instruct.generate_for(NoteKeeper(record), user_prompt="Go.", model=f"scripted:{script}", **options)
+        run = instruct.generate_for(handler(record), user_prompt="Go.", model=f"scripted:{script}", **options)
         if options.get("commit", True):
             # Kept as it was at the start, whatever becomes of the session; reread() tells how it stands.
             db.session.refresh(run)

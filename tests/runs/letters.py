@@ -30,9 +30,9 @@ from flask_instruct.runs.models import Run
 from flask_instruct.transactions import on_commit
 from tests.support import wait_for
 
+from .notebook import ChiefKeeper
 from .notebook import Note
 from .notebook import Notebook
-from .notebook import NoteKeeper
 from .notebook import create_app
 from .notebook import db
 
@@ -66,7 +66,7 @@ class Greet(Tool):
             file.write(f"wave {self.tool_call.idempotency_key}\n")
 
 
-class Correspondent(NoteKeeper, record=Notebook):
+class Correspondent(ChiefKeeper, record=Notebook):
     ai_tools = [Greet]  # noqa: RUF012
     letters_folder = ""
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import time
 from pathlib import Path
+from typing import Annotated
 
 import psutil
 import sqlalchemy as sa
 from flask import Flask
 from flask import url_for
 from flask_sqlalchemy import SQLAlchemy
+from pydantic import Field
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.orm import Mapped
 from sqlalchemy.orm import mapped_column
@@ -159,6 +163,20 @@ class NoteKeeper(AiResponseHandler, record=Notebook):
         return "Held."
 
     @ai_tool
+    def reckon(self, seconds: float, text: str) -> str:
+        """Write a note, and let no other thread of the process run for some time."""
+        self._add(text)
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(seconds * 2)
+        try:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                pass
+        finally:
+            sys.setswitchinterval(before)
+        return "Reckoned."
+
+    @ai_tool
     def link(self) -> str:
         """Tell the address of the notebook."""
         return url_for("notebook", notebook_id=self.record.id)
@@ -186,7 +204,42 @@ class NoteKeeper(AiResponseHandler, record=Notebook):
         self._add(f"ai error: {type(exception).__name__}")
 
 
+def _unless_short(handler: AiResponseHandler, arguments: dict[str, object]) -> bool | str:
+    return f"“{arguments['text']}” is long" if len(str(arguments["text"])) > 5 else False
+
+
+class ChiefKeeper(NoteKeeper):
+    """Tools that a person must approve first."""
+
+    @ai_tool(approval=True)
+    def publish(self, text: str, copies: Annotated[int, Field(ge=1, le=9)] = 1) -> str:
+        """Publish a note, so many times."""
+        for number in range(copies):
+            self._add(f"{text} {number + 1}")
+        return f"Published {copies}."
+
+    @ai_tool(approval=_unless_short)
+    def announce(self, text: str) -> str:
+        """Announce a note; a short one needs nobody."""
+        self._add(text)
+        return f"Announced by {self.call.actor if self.call else None}."
+
+    @ai_tool(approval=True)
+    def publish_by_mail(self, text: str) -> str:
+        """Publish a note and mail it."""
+        self._add(text)
+        self.after_commit(self.mail, text)
+        return "Published."
+
+    def mail(self, text: str) -> None:
+        self._add(f"mailed {text}")
+
+    def authorize_approval(self, tool: object, arguments: dict[str, object], actor: object) -> bool:
+        return actor in ("lead", "chief") and arguments.get("text") != "never"
+
+
 register_script("write_two", [[Say("I will write."), Use("write", text="a"), Use("write", text="b")], [Say("Done.")]])
+register_script("ask_chief", [[Use("write", text="a"), Use("publish", text="b")], [Say("Done.")]])
 register_script("talk", [[Say("Hello, 👋 world. ")]])
 register_script("fail", [[Say("Well, "), Fail("overloaded", "busy")]])
 register_script("fail_later", [[Use("write", text="a")], [Say("Well, "), Fail("overloaded", "busy")]])
@@ -214,6 +267,7 @@ register_script(
         [Say("Never said.")],
     ],
 )
+register_script("reckon", [[Use("reckon", seconds=3.0, text="reckoned")], [Say("Done.")]])
 register_script("loop", lambda request: [Use("link")])
 
 
@@ -236,6 +290,15 @@ def held_by(process: psutil.Process) -> dict[str, int]:
 
 if "INSTRUCT_TEST_MEASURES" in os.environ:
     measure_at_the_end(os.environ["INSTRUCT_TEST_MEASURES"])
+
+
+def create_app_that_asks_its_database() -> Flask:
+    """An app whose process has an open connection before its worker forks."""
+    app = create_app()
+    with app.app_context():
+        db.session.execute(sa.select(1))
+        db.session.remove()
+    return app
 
 
 def create_app() -> Flask:

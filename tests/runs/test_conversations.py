@@ -55,6 +55,39 @@ def test_the_next_run_hears_what_was_said_before(ask: Ask, app: Flask) -> None:
     assert heard[0].messages[3].text == "First answer."
 
 
+def test_a_branch_hears_only_what_it_continues(ask: Ask, app: Flask) -> None:
+    heard: list[list[str]] = []
+
+    def listen(request: ModelRequest) -> Turn:
+        heard.append([message.text for message in request.messages])
+        return [Say(f"Answer {len(heard)}.")]
+
+    register_script("listen", listen)
+    first = ask("listen", conversation="c")
+    generate(first.id)
+    second = ask("listen", conversation="c")
+    generate(second.id)
+    for after in (reread(first), "", reread(first)):
+        generate(ask("listen", conversation="c", continues=after).id)
+    generate(ask("listen", conversation="c").id)
+    go = "Go."
+    assert heard == [
+        [go],
+        [go, "Answer 1.", go],
+        [go, "Answer 1.", go],
+        [go],
+        [go, "Answer 1.", go],
+        [go, "Answer 1.", go, "Answer 5.", go],
+    ]
+
+
+def test_only_a_run_of_the_conversation_can_be_continued(ask: Ask, app: Flask) -> None:
+    first = ask("talk", conversation="c")
+    for conversation in (None, "another"):
+        with pytest.raises(ValueError, match="is no part of the conversation"):
+            ask("talk", conversation=conversation, continues=reread(first))
+
+
 def test_what_was_stopped_is_heard_as_far_as_it_was_said(ask: Ask, app: Flask) -> None:
     heard: list[ModelRequest] = []
 

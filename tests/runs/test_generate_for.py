@@ -60,6 +60,7 @@ def test_without_commit_it_waits_for_the_callers_commit(app: Flask, ask: Ask) ->
 
 
 def test_a_rolled_back_view_starts_no_run(app: Flask, ask: Ask) -> None:
+    """What a request asked for before it rolled back is never carried out (rq/rq#327)."""
     ask("talk", commit=False)
     db.session.rollback()
     db.session.execute(sa.text("select 1"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy as sa
 from flask import Flask
@@ -22,6 +24,7 @@ from flask_instruct.runs.grace import give_back
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.queue import is_waiting
+from flask_instruct.runs.queue import run_queue
 from flask_instruct.runs.unit import ledger_engine
 from tests.support import Process
 from tests.support import wait_for
@@ -82,6 +85,18 @@ def ask_near() -> Run:
     return run
 
 
+def assert_said_to_be_given_back(app: Flask, run: Run, process: Process) -> None:
+    """It did not fail: neither in the log nor in RQ's registries, which hold nothing of it any more."""
+    assert f"Run {run.id} was given back" in process.output
+    assert "failed" not in process.output, process.output
+    assert "terminated unexpectedly" not in process.output
+    queue = run_queue(app.extensions["instruct"])
+    assert queue.failed_job_registry.get_job_count(cleanup=False) == 0
+    assert queue.started_job_registry.get_job_count(cleanup=False) == 0
+    assert queue.intermediate_queue.get_job_ids() == []
+    assert queue.job_ids == [f"{run.id}-{run.attempt + 1}"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_g4_a_run_that_waits_for_a_silent_model_is_taken_up_by_a_worker_that_was_there(
     app: Flask, worker: StartWorker, model: tuple[SilentModel, dict[str, str]], number: int
@@ -109,6 +124,7 @@ def test_g4_a_worker_that_comes_later_takes_it_up_too(
     assert first.wait(LEAVES_WITHIN) == 0
     parked = reread(run)
     assert (parked.status, parked.attempt, parked.lease_until) == ("queued", 1, None)
+    assert_said_to_be_given_back(app, run, first)
     assert is_waiting(app.extensions["instruct"], parked)
     worker(**env)
     assert wait_for_end(run).status == "succeeded"
@@ -126,6 +142,7 @@ def test_g4_a_tool_that_outlasts_the_grace_is_taken_away_and_leaves_nothing(
     assert first.wait(LEAVES_WITHIN) == 0
     assert notes() == []
     assert reread(run).status == "queued"
+    assert_said_to_be_given_back(app, run, first)
     go_on.touch()
     worker(INSTRUCT_TEST_HOLD=hold, **SHORT)
     ended = wait_for_end(run)
@@ -145,6 +162,26 @@ def test_a_tool_that_ends_within_the_grace_is_committed_and_the_run_ends_here(
     go_on.touch()
     assert process.wait() == 0
     assert (reread(run).status, reread(run).attempt) == ("succeeded", 1)
+
+
+def test_g4_a_signal_to_the_whole_group_gives_the_run_back_at_once(
+    app: Flask, ask: Ask, worker: StartWorker, tmp_path: Path
+) -> None:
+    """Its work-horse is told to end as well and dies: that is no death either, and no lease is waited for."""
+    begun, go_on = tmp_path / "begun", tmp_path / "go on"
+    hold = json.dumps({"begun": str(begun), "go_on": str(go_on), "text": "first"})
+    run = ask("hold_and_write")
+    first = worker(INSTRUCT_TEST_HOLD=hold, **SHORT | {"INSTRUCT_GRACE": "60"})
+    wait_for(begun.exists, message="the tool to begin")
+    for process in reversed([first.pid, *(each.pid for each in psutil.Process(first.pid).children(recursive=True))]):
+        os.kill(process, signal.SIGTERM)
+    assert first.wait(LEAVES_WITHIN) == 0
+    assert (reread(run).status, reread(run).attempt, notes()) == ("queued", 1, [])
+    assert_said_to_be_given_back(app, run, first)
+    go_on.touch()
+    worker(INSTRUCT_TEST_HOLD=hold, **SHORT)
+    ended = wait_for_end(run)
+    assert (ended.status, ended.attempt, ended.resumes) == ("succeeded", 2, 0)
 
 
 def test_a_second_signal_ends_at_once(

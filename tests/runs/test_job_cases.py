@@ -130,7 +130,7 @@ def test_g4_with_all_workers_dead_a_run_can_be_told_from_one_at_work(app: Flask,
 
 
 def test_g4_a_worker_that_wakes_up_after_its_lease_commits_nothing(app: Flask, ask: Ask, worker: StartWorker) -> None:
-    """A second executor has taken the step: the first stops, and does not go on with the next (dbos#812, #818)."""
+    """A second executor has taken the step: the first stops, and does not go on with the next (dbos#812, dbos#818)."""
     run = ask("pause_between")
     first = worker()
     wait_for(lambda: "first" in notes() and model_calls(run) == 2, message="the wait for the second turn")

@@ -219,3 +219,15 @@ def test_who_knows_the_secret_or_writes_the_row_can_name_handlers_and_run_nothin
     generate(run.id)
     assert (reread(run).status, reread(run).error_class) == ("failed", "handler")
     assert db.session.scalar(sa.select(sa.func.count(ModelCall.id))) == 0
+
+
+def test_g4_a_tool_that_lets_no_other_thread_run_is_not_begun_again_while_its_worker_lives(
+    app: Flask, ask: Ask, worker: StartWorker
+) -> None:
+    """What only reckons blocks the thread that renews the lease, and is not stuck for that (dramatiq#692)."""
+    run = ask("reckon")
+    worker("--concurrency", "2", INSTRUCT_LEASE="0.4", INSTRUCT_SWEEP_INTERVAL="0.1")
+    ended = wait_for_end(run, 60)
+    assert [call.status for call in ended.calls] == ["done"]
+    assert (ended.status, ended.attempt, ended.resumes) == ("succeeded", 1, 0)
+    assert notes() == ["reckoned", "finished: stop"]

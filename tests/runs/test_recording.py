@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from flask_instruct.runs.recording import FORMAT
+from flask_instruct.runs.file_format import FORMAT
+from flask_instruct.runs.file_format import VERSION
+from flask_instruct.runs.file_format import CannotReplay
 from flask_instruct.runs.recording import SETTINGS
-from flask_instruct.runs.recording import VERSION
-from flask_instruct.runs.recording import CannotReplay
 from flask_instruct.runs.recording import Recording
 
 RUN: dict[str, Any] = {
@@ -108,7 +108,10 @@ def test_what_is_no_file_of_ours_is_refused(text: str | bytes) -> None:
         (lambda data: data["calls"].append(None), r"calls\[1\] must be an object"),
         (lambda data: data["effects"][0].update(call_id="9"), r"effects\[0\].call_id must be the id of a call"),
         (lambda data: data["effects"][0].update(status="well"), r"effects\[0\].status must be one of"),
-        (lambda data: data["messages"][0].update(parts={"role": "x"}), r"messages\[0\].parts: A message's role"),
+        (
+            lambda data: data["messages"][0].update(parts={"role": "x"}),
+            r"messages\[0\].parts cannot be read: A message's role",
+        ),
         (lambda data: data["messages"][0].update(finish_reason="tired"), r"messages\[0\].finish_reason must be one of"),
         (lambda data: data.update(rows=[]), "rows must be an object or null"),
         (lambda data: data.update(rows={"note": {}}), "rows.note must be a list of objects"),

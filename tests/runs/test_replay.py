@@ -28,11 +28,12 @@ from flask_instruct.errors import ToolError
 from flask_instruct.limits import Limits
 from flask_instruct.messages import ModelRequest
 from flask_instruct.runs import points
+from flask_instruct.runs.approval import Approval
+from flask_instruct.runs.file_format import CannotReplay
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Effect
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.playing import Playback
-from flask_instruct.runs.recording import CannotReplay
 from flask_instruct.runs.recording import Recording
 from flask_instruct.runs.recording import export
 from flask_instruct.runs.replay import Replayed
@@ -46,6 +47,7 @@ from .conftest import notes
 from .conftest import reread
 from .letters import Correspondent
 from .letters import sent
+from .notebook import ChiefKeeper
 from .notebook import Note
 from .notebook import Notebook
 from .notebook import NoteKeeper
@@ -515,3 +517,36 @@ def _state() -> Any:
 def _replayed(data: Any) -> Replayed:
     with scratch_copy(_state()):
         return replay(_state(), Recording.from_json(json.dumps(data)))
+
+
+# -- what people had decided -------------------------------------------------------------------------------------------
+
+
+def test_a_replay_decides_as_people_did(app: Flask, ask: Callable[..., Run], again: Again) -> None:
+    turns = [
+        [Use("publish", text="a"), Use("write", text="b"), Use("publish", text="c"), Use("announce", text="long one")],
+        [Say("Done.")],
+    ]
+    run = ask(turns=turns, handler=ChiefKeeper)
+    generate(run.id)
+    first, second, third = [one.id for one in instruct.approvals()]
+    instruct.reject(db.session.get_one(Approval, second), actor="lead", reason="No.")
+    generate(run.id)
+    instruct.approve(db.session.get_one(Approval, first), actor="chief", arguments={"text": "z", "copies": 2})
+    instruct.approve(db.session.get_one(Approval, third), actor="lead")
+    generate(run.id)
+    assert reread(run).status == "succeeded"
+    replayed = again(run)
+    replayed.assert_same()
+    assert [call["result"] for call in replayed.replayed.calls][1] == "Wrote b."
+    assert {"z 1", "z 2", "b", "long one"} <= set(notes())
+
+
+def test_a_replay_of_a_run_that_was_stopped_as_it_waited_waits_and_is_stopped(
+    app: Flask, ask: Callable[..., Run], again: Again
+) -> None:
+    run = ask(turns=[[Use("publish", text="a"), Use("write", text="b")], []], handler=ChiefKeeper)
+    generate(run.id)
+    reread(run).cancel()
+    again(run).assert_same()
+    assert notes() == ["b"]

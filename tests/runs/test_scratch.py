@@ -14,7 +14,7 @@ from sqlalchemy.orm import Mapped
 from sqlalchemy.orm import mapped_column
 
 from flask_instruct import Instruct
-from flask_instruct.runs.recording import CannotReplay
+from flask_instruct.runs.file_format import CannotReplay
 from flask_instruct.runs.scratch import scratch_copy
 from flask_instruct.runs.scratch import scratch_tables
 from flask_instruct.state import State

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import sqlalchemy as sa
 from flask import Flask
 from rq.serializers import JSONSerializer
 
@@ -23,6 +24,7 @@ from .conftest import ROOT
 from .conftest import notes
 from .conftest import reread
 from .conftest import wait_for_end
+from .notebook import db
 from .notebook import instruct
 
 Ask = Callable[..., Run]
@@ -129,6 +131,33 @@ def test_a_worker_process_is_replaced_after_its_share_of_jobs(app: Flask, ask: A
     wait_for(lambda: len(children(process)) == 2 and children(process) != before, message="a new worker")
     assert len(before & children(process)) == 1, "the sweeper stays"
     assert wait_for_end(ask("talk")).status == "succeeded"
+    assert "is started again" not in process.output
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 0
+
+
+def test_seven_runs_with_a_share_of_two_are_all_carried_out_by_four_processes(
+    app: Flask, ask: Ask, worker: StartWorker
+) -> None:
+    """The command itself and the sweeper stay, no run is lost or done twice in between, and the exit status is 0."""
+    runs = [ask("talk") for _ in range(7)]
+    process = worker("--max-jobs", "2")
+    wait_for(lambda: len(children(process)) == 2, 60, "a worker and the sweeper")
+    seen: set[int] = set()
+    horses: set[int] = set()
+
+    def all_ended() -> bool:
+        here = children(process)
+        seen.update(here)
+        horses.update(set(family(process)) - here - {process.pid})
+        db.session.remove()
+        return db.session.scalar(sa.select(sa.func.count(Run.id)).where(Run.ended_at.is_(None))) == 0
+
+    wait_for(all_ended, 60, "all runs to end")
+    found = [reread(run) for run in runs]
+    assert [(run.status, run.attempt, run.resumes) for run in found] == [("succeeded", 1, 0)] * 7
+    assert len(seen) == 5, "four workers one after the other, and the one sweeper"
+    assert len(horses) >= 7, "a process for each run"
     assert "is started again" not in process.output
     process.signal(signal.SIGTERM)
     assert process.wait() == 0

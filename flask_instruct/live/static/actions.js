@@ -180,7 +180,7 @@ function disarmed(content) {
  */
 function add(container, content, insert, anchor) {
   for (const child of [...content.children]) {
-    const existing = child.id && [...(container?.children ?? [])].find((each) => each.id === child.id);
+    const existing = childOf(container, child.id);
     if (!existing) continue;
     if (existing === anchor || occupied(existing)) {
       morph(existing, child);
@@ -190,6 +190,17 @@ function add(container, content, insert, anchor) {
   const added = [...content.children];
   insert();
   mark(added);
+}
+
+/**
+ * The child of that id. The document knows at once that there is none; looking through a long list takes its time.
+ * @param {Element | null} container
+ * @param {string} id
+ */
+function childOf(container, id) {
+  const found = id && document.getElementById(id);
+  if (!found || found.parentElement === container) return found;
+  return [...(container?.children ?? [])].find((each) => each.id === id);
 }
 
 /**

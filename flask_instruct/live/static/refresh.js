@@ -20,15 +20,16 @@ let lastStale = 0;
 /**
  * Fetch the page again soon.
  * @param {boolean} [isStale] because an update was missed, not because one was sent
+ * @param {number} [within] milliseconds to choose the moment from, where many pages have to
  */
-export function refresh(isStale = false) {
+export function refresh(isStale = false, within = 0) {
   if (isStale) {
     const now = Date.now();
     stale = now - lastStale > FORGET ? 1 : stale + 1;
     lastStale = now;
   }
   if (busy) again = true;
-  else timer ||= setTimeout(run, pause());
+  else timer ||= setTimeout(run, pause() + Math.random() * within);
 }
 
 function pause() {

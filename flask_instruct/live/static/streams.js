@@ -114,7 +114,7 @@ export class Streams {
       stream.rewind = null;
     } else if (frame.type === "reset") {
       stream.last = frame.id;
-      this.#stale("reset", stream.name);
+      this.#stale("reset", stream.name, frame.within);
     } else if (frame.type === "ready") this.#ready(stream);
   }
 
@@ -154,9 +154,10 @@ export class Streams {
    * The page may be behind, and only fetching it again helps.
    * @param {string} reason
    * @param {string} [stream]
+   * @param {number} [within] milliseconds to choose the moment from
    */
-  #stale(reason, stream) {
-    if (emit("stale", { reason, stream }, true)) refresh(true);
+  #stale(reason, stream, within) {
+    if (emit("stale", { reason, stream }, true)) refresh(true, within);
   }
 
   /**

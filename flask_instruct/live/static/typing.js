@@ -51,6 +51,8 @@ const KINDS = {
 
 const EDITORS = "[contenteditable]:not([contenteditable=false])";
 const FIELDS = `input,textarea,select,${EDITORS}`;
+/** In which somebody is until it is closed, wherever the focus went by a click on its text. */
+const OPEN = "dialog[open]";
 const NO_FIELDS = ["hidden", "submit", "button", "reset", "image"];
 /** Browsers give these a value of their own, so that only a person's hand tells. */
 const SELF_FILLED = ["range", "color", "number", "date", "time", "datetime-local", "month", "week"];
@@ -79,7 +81,8 @@ export function keeps(element) {
 
 /** Whether someone is at work in this element, so that it must not be exchanged. @param {Element} element */
 export function occupied(element) {
-  return element.contains(document.activeElement) || [element, ...element.querySelectorAll(FIELDS)].some(keeps);
+  if (element.contains(document.activeElement) || element.matches(OPEN) || element.querySelector(OPEN)) return true;
+  return [element, ...element.querySelectorAll(FIELDS)].some(keeps);
 }
 
 /** The editor, if any, in which someone writes and that this element is a part of. @param {Element} element */

@@ -29,15 +29,18 @@ async function send(form, submitter) {
   const address = submitter instanceof HTMLButtonElement && submitter.hasAttribute("formaction") ? submitter.formAction : form.action;
   complain(form, "");
   form.setAttribute("aria-busy", "true");
+  const takeBack = putAway(submitter?.closest(".instruct-rewrite"));
   try {
     const trouble = await deliver(form, address, request);
     if (trouble) {
+      takeBack?.();
       complain(form, trouble);
       return;
     }
     // Only what was sent is taken away: the reader may have typed on.
     if (field && written !== null && field.value === written) field.value = "";
-    follow(form, run);
+    stay(form);
+    if (!takeBack) follow(form, run);
   } finally {
     form.removeAttribute("aria-busy");
   }
@@ -83,6 +86,41 @@ function show(html) {
       if (!document.getElementById(element.id)) target?.append(document.importNode(element, true));
     }
   }
+}
+
+/**
+ * Close what a message was written anew in, before the page is told that the message is gone: a field with something of
+ * one's own in it is never taken off a page, and neither is what has the focus.
+ * @param {Element | null | undefined} editor
+ * @returns {(() => void) | null} opens it again as it was; null where there was nothing to close
+ */
+function putAway(editor) {
+  const field = editor?.querySelector("textarea");
+  if (!(editor instanceof HTMLDetailsElement) || !field) return null;
+  const written = field.value;
+  const log = editor.closest(".instruct-log");
+  if (log instanceof HTMLElement) log.focus({ preventScroll: true });
+  field.value = field.defaultValue;
+  editor.open = false;
+  return () => {
+    editor.open = true;
+    field.value = written;
+    field.focus();
+  };
+}
+
+/**
+ * Name the thread of a chat in the address, so that a reload shows what was just begun.
+ * @param {HTMLFormElement} form
+ */
+function stay(form) {
+  const chat = form.querySelector('input[name="chat"]');
+  if (!(chat instanceof HTMLInputElement)) return;
+  const address = new URL(location.href);
+  if (address.searchParams.get("chat") === chat.value && !address.searchParams.has("at")) return;
+  address.searchParams.set("chat", chat.value);
+  address.searchParams.delete("at");
+  history.replaceState(history.state, "", address);
 }
 
 /**

@@ -1,0 +1,216 @@
+"""What a tool changes in its database transaction: each row that is inserted, updated or deleted, before and after.
+
+Listens to the tool's one session and its one connection, and to nothing else of the app. What a savepoint's rollback
+undid is dropped. See docs/decisions/0015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field
+from typing import TYPE_CHECKING
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+from sqlalchemy.orm import UOWTransaction
+from sqlalchemy.sql.elements import ReleaseSavepointClause
+from sqlalchemy.sql.elements import RollbackToSavepointClause
+from sqlalchemy.sql.elements import SavepointClause
+
+from .change import Recorded
+from .edits import Edit
+from .edits import merged
+from .flushes import Flush
+from .layouts import MOST_KEY
+from .layouts import Layout
+from .layouts import Layouts
+from .layouts import Row
+from .statements import Statement
+from .statements import begin
+from .strays import reads
+from .values import REDACTED
+from .values import is_kept
+
+if TYPE_CHECKING:
+    from ..state import State
+
+
+_SAVEPOINTS = SavepointClause, RollbackToSavepointClause, ReleaseSavepointClause
+_FOLLOWED = sa.UpdateBase, *_SAVEPOINTS
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What was done since a savepoint."""
+
+    name: str | None
+    edits: list[Edit] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+class Capture:
+    """Follows one tool. Afterwards :attr:`changes` are the rows it changed, each once, in order.
+
+    :ivar problem: the first reason why its changes cannot be undone, in a sentence; None when they can.
+    """
+
+    def __init__(self, state: State, connection: sa.Connection) -> None:
+        self._layouts: Layouts = state.layouts(connection.dialect)
+        self._connection = connection
+        self._frames = [_Frame(None)]
+        self._flush: Flush | None = None
+        self._statement: Statement | None = None
+        self._session: Session | None = None
+        self._reading = False
+        self.changes: list[Recorded] = []
+        self.problem: str | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Record what is done to the connection inside; leaving by an exception leaves no changes."""
+        listeners: dict[str, tuple[Callable[..., Any], bool]] = {
+            "before_execute": (self._before_execute, True),
+            "after_execute": (self._after_execute, False),
+            "before_cursor_execute": (self._before_cursor, False),
+        }
+        for name, (listener, retval) in listeners.items():
+            sa.event.listen(self._connection, name, listener, **({"retval": True} if retval else {}))
+        try:
+            yield
+        finally:
+            for name, (listener, _) in listeners.items():
+                sa.event.remove(self._connection, name, listener)
+        self._finish()
+
+    def follow(self, session: Session) -> None:
+        """Record what the session flushes; it is thrown away after the tool."""
+        self._session = session
+        sa.event.listen(session, "before_flush", self._before_flush)
+        sa.event.listen(session, "after_flush", self._after_flush)
+
+    def discard(self) -> None:
+        """Forget all: nothing of the tool was kept."""
+        self.changes, self.problem = [], None
+
+    def refuse(self, reason: str) -> None:
+        """Say why the tool's changes cannot be undone, unless that is known."""
+        self.problem = self.problem or reason
+
+    # -- the session -----------------------------------------------------------------------------------------------
+
+    def _before_flush(self, session: Session, context: UOWTransaction, instances: Any) -> None:
+        self._flush = Flush(context, self._layouts)
+
+    def _after_flush(self, session: Session, context: UOWTransaction) -> None:
+        flush, self._flush = self._flush, None
+        if flush is not None and flush.seen:
+            with self._reads():
+                self._add(*flush.edits(self._connection.execute))
+
+    # -- the connection --------------------------------------------------------------------------------------------
+
+    def _before_execute(
+        self, connection: sa.Connection, clause: Any, many: Any, parameters: Any, options: Any
+    ) -> tuple[Any, Any, Any]:
+        if self._reading or not isinstance(clause, sa.UpdateBase):
+            if isinstance(clause, _SAVEPOINTS):
+                self._savepoint(clause)
+            return clause, many, parameters
+        if self._flush is not None and not (self._session is not None and self._session._flushing):
+            self._flush = None
+        if self._flush is not None and self._flush.is_own(options):
+            if not self._flush.seen:
+                with self._reads():
+                    self._flush.look(connection.execute)
+            return clause, many, parameters
+        with self._reads():
+            clause, self._statement = begin(clause, many or parameters, self._layouts, connection.execute)
+        return clause, many, parameters
+
+    def _after_execute(
+        self, connection: sa.Connection, clause: Any, many: Any, parameters: Any, options: Any, result: Any
+    ) -> None:
+        if self._reading or self._statement is None:
+            return
+        statement, self._statement = self._statement, None
+        with self._reads():
+            self._add(*statement.edits(connection.execute, result))
+
+    def _before_cursor(
+        self, connection: sa.Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: Any
+    ) -> None:
+        if self._reading:
+            return
+        known = getattr(getattr(context, "compiled", None), "statement", None)
+        if not isinstance(known, _FOLLOWED) and not reads(statement):
+            word = statement.split(None, 1)[0][:20].upper() if statement.strip() else "?"
+            self._add((), [f"It ran SQL text ({word}), of which nobody knows what it changed."])
+
+    def _savepoint(self, clause: Any) -> None:
+        if isinstance(clause, SavepointClause):
+            self._frames.append(_Frame(clause.ident))
+            return
+        ended = list(self._since(clause.ident))
+        self._statement = None
+        if isinstance(clause, ReleaseSavepointClause):
+            for frame in reversed(ended):
+                self._add(frame.edits, frame.problems)
+
+    def _since(self, name: str) -> Iterator[_Frame]:
+        """Take the frames from the innermost to that of a savepoint; of one from before there is none."""
+        if any(frame.name == name for frame in self._frames):
+            while (frame := self._frames.pop()).name != name:
+                yield frame
+            yield frame
+
+    @contextmanager
+    def _reads(self) -> Iterator[None]:
+        self._reading = True
+        try:
+            yield
+        finally:
+            self._reading = False
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _add(self, edits: Iterable[Edit], problems: Iterable[str] = ()) -> None:
+        self._frames[-1].edits += edits
+        self._frames[-1].problems += problems
+
+    def _finish(self) -> None:
+        edits = [one for frame in self._frames for one in frame.edits]
+        for frame in self._frames:
+            for problem in frame.problems:
+                self.refuse(problem)
+        self.changes = [self._recorded(one) for one in merged(edits)]
+
+    def _recorded(self, edit: Edit) -> Recorded:
+        layout = edit.layout
+        before = None if edit.action == "insert" else self._written(layout, edit.before)
+        after = None if edit.action == "delete" else self._written(layout, edit.after)
+        for name, value in (before or {}).items():
+            if value.__class__ is dict and not is_kept(value):
+                self.refuse(f"What {name} of {layout.table} was before is not kept.")
+        if edit.action != "update" and (layout.partial or (layout.unmapped and edit.action == "delete")):
+            self.refuse(f"A row of {layout.table} has columns that could not be seen.")
+        key = layout.write_key(edit.key)
+        if len(key) > MOST_KEY:
+            self.refuse(f"A key of {layout.table} is too long to be kept.")
+            key = key[:MOST_KEY]
+        return Recorded(edit.action, layout.entity, layout.table, key, before, after)
+
+    def _written(self, layout: Layout, values: Row) -> Row:
+        fields = layout.fields
+        written: Row = {}
+        for name, value in values.items():
+            one = fields[name]
+            if one.redacted:
+                written[name] = REDACTED
+            else:
+                written[name] = value if value.__class__ is str and one.plain is str else one.write(value)
+        return written

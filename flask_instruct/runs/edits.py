@@ -1,0 +1,90 @@
+"""A change of one row with the values themselves, as it is seen, and how several of one row become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .change import Action
+from .layouts import Key
+from .layouts import Layout
+from .layouts import Row
+from .values import PLAIN
+
+
+@dataclass(slots=True)
+class Edit:
+    """One row that was changed; of an update the fields that were."""
+
+    layout: Layout
+    key: Key
+    action: Action
+    before: Row
+    after: Row
+
+
+def merged(changes: Iterable[Edit]) -> list[Edit]:
+    """Make one change of all that were made of a row, in the order of the first; none where nothing came of them."""
+    rows: dict[tuple[str, Key], Edit] = {}
+    for edit in changes:
+        place = edit.layout.table, edit.key
+        first = rows.get(place)
+        if first is None:
+            rows[place] = edit
+            continue
+        both = _both(first, edit)
+        if both is None:
+            del rows[place]
+        else:
+            rows[place] = both
+    return [edit for edit in rows.values() if edit.action != "update" or _told(edit)]
+
+
+def _both(first: Edit, then: Edit) -> Edit | None:
+    # Of a class that inherits, the layout of the subclass knows all fields.
+    layout = then.layout if len(then.layout.fields) >= len(first.layout.fields) else first.layout
+    steps = first.action, then.action
+    if steps == ("insert", "delete"):
+        return None
+    if steps == ("delete", "insert"):
+        return Edit(layout, first.key, "update", first.before, then.after)
+    before = {**then.before, **first.before}
+    after = {**first.after, **then.after}
+    action = then.action if first.action == "update" else first.action
+    return Edit(layout, first.key, action, before, {} if action == "delete" else after)
+
+
+def _told(edit: Edit) -> bool:
+    """Leave of an update what it changed."""
+    fields, before = edit.layout.fields, edit.before
+    if before.keys() == edit.after.keys() and all(
+        before[name].__class__ is value.__class__ in PLAIN and before[name] != value
+        for name, value in edit.after.items()
+    ):
+        return True
+    same = [name for name, value in edit.after.items() if name in before and fields[name].same(before[name], value)]
+    same += [name for name in edit.after if name not in before] + [name for name in before if name not in edit.after]
+    if same:
+        edit.before = {name: value for name, value in before.items() if name not in same}
+        edit.after = {name: value for name, value in edit.after.items() if name not in same}
+    return bool(edit.after)
+
+
+def _differ(one: object, other: object) -> bool:
+    """Tell whether two values differ, where that is plain to see."""
+    return one.__class__ is other.__class__ in PLAIN and one != other
+
+
+def compared(layout: Layout, before: dict[Key, Row], after: dict[Key, Row]) -> list[Edit]:
+    """Return what was changed between two looks at the same rows."""
+    found: list[Edit] = []
+    for key, row in before.items():
+        now = after.get(key)
+        if now is None:
+            found.append(Edit(layout, key, "delete", row, {}))
+            continue
+        changed = [name for name, field in layout.fields.items() if not field.same(row[name], now[name])]
+        if changed:
+            was = {name: row[name] for name in changed}
+            found.append(Edit(layout, key, "update", was, {name: now[name] for name in changed}))
+    return found
