@@ -25,10 +25,10 @@ from ..errors import InstructError
 from ..handlers import registered
 from ..live.page import instruct_scripts
 from ..live.page import turbo_stream_from
+from ..panel.keys import PANEL
+from ..panel.keys import panel_key
 from ..panel.language import gettext as _
-from ..panel.page import PANEL
 from ..panel.page import asset_url
-from ..panel.page import panel_key
 from ..panel.rendering import render
 from ..panel.words import attached
 from ..runs.columns import now

@@ -145,6 +145,27 @@ def test_t11_what_the_model_wanted_and_what_the_person_made_of_it_are_both_shown
     assert "Approval Waiting for approval · asked at" in read(waiting.id)
 
 
+@pytest.mark.parametrize("board_database", ["sqlite", "postgresql"], indirect=True)
+def test_t11_a_call_that_a_person_changed_is_told_with_what_came_of_it(
+    app: Flask, work: Callable[[], list[str]], read: Read
+) -> None:
+    with app.app_context():
+        instruct.generate_for(locate("instruct://Arranger/1"), user_prompt="Publish it.", actor="Bob")
+    (run_id,) = work()
+    assert "Publish publish" in (page := read(run_id))
+    assert "Waiting for approval" in page
+    assert "Why it was asked: Publishing needs a lead." in page
+    with app.app_context():
+        (approval,) = instruct.approvals()
+        instruct.approve(approval, actor="Lead Grace", arguments={"title": "Two", "copies": 1})
+    work()
+    page = read(run_id)
+    assert "Approved · Lead Grace ·" in page
+    assert "title removed: One → added: Two" in page
+    assert "copies removed: 2 → added: 1" in page
+    assert "Added: Card 2 id added: 2 board_id added: 1 text added: Two 1 plain False" in page
+
+
 def test_t32_the_cost_of_a_run_equals_its_model_calls_to_the_last_digit(context: Flask, client: FlaskClient) -> None:
     run = a_run()
     turn = a_turn(run)
