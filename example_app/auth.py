@@ -54,7 +54,8 @@ def _ask_strangers_in() -> Response | None:
     endpoint = request.endpoint
     if current_user() is not None or endpoint is None or endpoint in OPEN_ENDPOINTS or _is_asset(endpoint):
         return None
-    if request.method not in ("GET", "HEAD") or endpoint.startswith("instruct"):
+    is_page = request.method in ("GET", "HEAD")
+    if not is_page or (endpoint.startswith("instruct") and not endpoint.startswith("instruct_dashboard.")):
         abort(401)
     return redirect(url_for("auth.login", next=request.full_path.rstrip("?")))
 

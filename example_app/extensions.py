@@ -6,6 +6,7 @@ from flask_instruct import AiResponseHandler
 from flask_instruct import Instruct
 
 from .auth import current_user
+from .models import User
 
 instruct = Instruct()
 instruct.actor(current_user)
@@ -15,6 +16,12 @@ instruct.actor(current_user)
 def may_ask(actor: object, handler: AiResponseHandler) -> bool:
     """Everyone who is signed in may ask the AI; the demo keeps the door itself."""
     return actor is not None
+
+
+@instruct.authorize_dashboard
+def may_see_the_dashboard(actor: User | None) -> bool:
+    """The lead looks after what the AI does."""
+    return actor is not None and actor.role == "lead"
 
 
 @instruct.authorize_stream

@@ -21,6 +21,7 @@ from .attachments import Image
 from .attachments import attached
 from .config import Config
 from .control import ControlMethods
+from .dashboard import init_dashboard
 from .errors import ConfigurationError
 from .errors import HandlerError
 from .errors import RunEnded
@@ -115,6 +116,7 @@ class Instruct(RuleMethods, LiveMethods, ControlMethods, UndoMethods):
         add_tables(db.metadata)
         state.live = init_live(app, state.config, lambda: state.bus_redis)
         init_panel(app, state)
+        init_dashboard(app, state)
         init_health(app, state)
         logs.install()
 

@@ -26,6 +26,11 @@ class RuleMethods:
         self._hooks.authorize_stream = rule
         return rule
 
+    def authorize_dashboard(self, rule: _A) -> _A:
+        """Register who may see the dashboard: ``rule(actor) -> bool``. Until there is a rule nobody may."""
+        self._hooks.authorize_dashboard = rule
+        return rule
+
     def actor(self, rule: _A) -> _A:
         """Register how to tell who is acting: ``rule() -> user, id or None``, called in a request."""
         self._hooks.actor = rule

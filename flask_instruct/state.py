@@ -31,6 +31,7 @@ from .runs.notices import RunObserver
 
 Authorize = Callable[[Any, AiResponseHandler], bool]
 AuthorizeStream = Callable[[str, str], bool]
+AuthorizeDashboard = Callable[[Any], bool]
 Actor = Callable[[], Any]
 Credentials = Callable[[str, models.Run | None], Any]
 Quota = Callable[[str | None, str | None], Limits | None]
@@ -44,6 +45,7 @@ class Hooks:
 
     authorize: Authorize | None = None
     authorize_stream: AuthorizeStream | None = None
+    authorize_dashboard: AuthorizeDashboard | None = None
     actor: Actor | None = None
     credentials: Credentials | None = None
     quota: Quota | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING
 from typing import Any
 from urllib.parse import urlsplit
@@ -142,8 +143,21 @@ def _cursor(live: Live, stream: str) -> str:
 
 
 def _translated(text: str) -> str:
+    """Say a text in the reader's language: from the package's own texts with Flask-Babel, else by the app's gettext."""
+    if "babel" in current_app.extensions:
+        # What Flask-Babel gives to templates takes a template's context, and there is none here.
+        return str(_domain().gettext(text))
     gettext = current_app.jinja_env.globals.get("gettext")
     return str(gettext(text)) if callable(gettext) else text
+
+
+def _domain() -> Any:
+    """Return the package's texts, which the panel reads as well; they are opened once."""
+    found = current_app.extensions.get("instruct_panel_domain")
+    if found is None:
+        found = import_module("flask_babel").Domain(domain="flask_instruct")
+        current_app.extensions["instruct_panel_domain"] = found
+    return found
 
 
 def _live() -> Live:

@@ -28,13 +28,6 @@ SHOWN = (instruct_panel, instruct_chat, instruct_approvals, instruct_history, in
 def init_panel(app: Flask, state: State) -> None:
     """Give an app the panel: its routes, the template function ``instruct_panel`` and the observer of runs."""
     app.register_blueprint(blueprint, url_prefix=state.config.url_prefix)
-    for function in (
-        instruct_panel,
-        instruct_chat,
-        instruct_approvals,
-        instruct_history,
-        instruct_badge,
-        instruct_activity,
-    ):
+    for function in SHOWN:
         app.add_template_global(function)
     state.observers.append(PanelObserver())

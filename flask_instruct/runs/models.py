@@ -64,6 +64,14 @@ class Run(Ledger):
     __tablename__ = "instruct_run"
     __table_args__ = (
         sa.Index("ix_instruct_run_status_lease", "status", "lease_until"),
+        sa.Index("ix_instruct_run_created", "created_at", "id"),
+        # Of the few that have one: with all the others in it SQLite takes the index for useless.
+        sa.Index(
+            "ix_instruct_run_undoes",
+            "undoes",
+            sqlite_where=sa.column("undoes").is_not(None),
+            postgresql_where=sa.column("undoes").is_not(None),
+        ),
         sa.UniqueConstraint("handler", "idempotency_key"),
         # One at work in each conversation, whatever workers believe.
         sa.Index(

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import UTC
+from datetime import datetime
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from typing import cast
 
 import sqlalchemy as sa
 from redis.exceptions import RedisError
@@ -33,6 +36,8 @@ logger = logging.getLogger("flask_instruct")
 
 PUBLISH_AFTER = 5.0
 """Seconds after which a committed broadcast that nobody reported as published counts as left behind."""
+REMEMBERED = timedelta(days=30)
+"""How long Redis keeps when the last sweep was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,26 @@ def sweep(state: State) -> Swept:
         session.expunge_all()
     try:
         rung = sum(ring(state, run.id, run.attempt) for run in runs if not is_waiting(state, run))
+        state.redis.set(_mark(state), now().timestamp(), ex=REMEMBERED)
     except RedisError as error:
         logger.warning("The sweep could not reach Redis: %s", error)
         return Swept(0, 0)
     positions = publish_late(state, waiting)
     _tidy(state, engine, positions)
     return Swept(rung, len(positions))
+
+
+def last_sweep(state: State) -> datetime | None:
+    """Return when the last sweep looked for forgotten runs, or None where Redis knows of none.
+
+    :raises redis.RedisError: when Redis does not answer.
+    """
+    told = cast("bytes | None", state.redis.get(_mark(state)))
+    return None if told is None else datetime.fromtimestamp(float(told), UTC)
+
+
+def _mark(state: State) -> str:
+    return f"{state.config.key_prefix}:swept"
 
 
 def _forgotten(session: Session, interval: float) -> list[Run]:

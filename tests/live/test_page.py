@@ -111,6 +111,21 @@ def test_the_words_of_the_script_are_translated(app: Flask) -> None:
     assert given["nonce"] == '"><b>'
 
 
+class Shouted:
+    """A translation into capitals."""
+
+    def gettext(self, text: str) -> str:
+        return text.upper()
+
+
+@pytest.mark.parametrize(("texts", "said"), [(None, "Your version"), (Shouted(), "YOUR VERSION")])
+def test_with_flask_babel_they_come_from_the_texts_of_the_package(app: Flask, texts: Shouted | None, said: str) -> None:
+    pytest.importorskip("flask_babel").Babel(app)
+    if texts is not None:
+        app.extensions["instruct_panel_domain"] = texts
+    assert attributes(render(app, "{{ instruct_scripts() }}"), "script")["data-instruct-text-mine"] == said
+
+
 def test_the_routes_are_where_the_setting_says(make_app: Callable[..., Flask]) -> None:
     app = make_app(url_prefix="/ai")
     given = attributes(render(app, "{{ instruct_scripts() }}"), "script")
