@@ -25,7 +25,12 @@ from sqlalchemy.orm import Mapper
 from sqlalchemy.types import TypeDecorator
 
 from .ledger import Ledger
+from .values import Lost
+from .values import Read
 from .values import Write
+from .values import is_redacted
+from .values import read
+from .values import reader
 from .values import write
 from .values import writer
 
@@ -54,6 +59,7 @@ class Field:
     name: str
     column: sa.Column[Any]
     write: Write
+    read: Read
     exact: type | None
     zoned: bool | None
     steady: bool
@@ -73,6 +79,15 @@ class Field:
         if value.__class__ is not self.exact:
             return False
         return self.zoned is None or (cast(datetime, value).tzinfo is not None) is self.zoned
+
+    def holds(self, value: Any, written: Any) -> bool:
+        """Tell whether a value is what typed JSON says; of what was not kept by its digest, or not at all."""
+        if is_redacted(written) or self.write(value) == written:
+            return True
+        try:
+            return self.same(value, self.read(written))
+        except (Lost, LookupError, TypeError, ValueError):
+            return False
 
     def same(self, one: Any, other: Any) -> bool:
         """Tell whether two values are the same to the column."""
@@ -159,6 +174,16 @@ class Layout:
         for name, is_null in zip(documents, nulls, strict=True):
             if row[name] is None and not is_null:
                 row[name] = sa.JSON.NULL
+
+    def read_key(self, written: str) -> Key:
+        """Read a key that :meth:`write_key` wrote.
+
+        :raises Lost: for a key that was not kept whole.
+        """
+        try:
+            return tuple(read(value) for value in json.loads(written))
+        except ValueError:
+            raise Lost("The key is too long to be kept.") from None
 
     def write_key(self, key: Key) -> str:
         """Write a key as canonical JSON."""
@@ -305,6 +330,7 @@ class Layouts:
             name,
             column,
             writer(kind, self.dialect),
+            reader(kind, self.dialect),
             exact,
             zoned,
             steady=not isinstance(kind, sa.JSON | sa.ARRAY | TypeDecorator | sa.PickleType)

@@ -1,0 +1,296 @@
+"""Recorded changes put into effect again: backwards for an undo, forwards for what was proposed.
+
+First a plan, by which nothing is written: what each field is now, what it would become, and where the row is no longer
+as the changes left it. Such a conflict is left alone unless it is forced by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Any
+from typing import Literal
+
+from sqlalchemy import ClauseElement
+from sqlalchemy.orm import Session
+
+from .change import Change
+from .change import Recorded
+from .layouts import Key
+from .layouts import Layout
+from .layouts import Layouts
+from .layouts import Row
+from .values import Lost
+
+Direction = Literal["backwards", "forwards"]
+Group = Sequence[Recorded | Change]
+"""The changes of one call, in their order."""
+
+WHOLE = "*"
+"""In the place of a field: the row itself, which comes or goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlan:
+    """What becomes of one field; ``name`` is ``*`` for a whole row that comes or goes.
+
+    :ivar id: the name by which it is forced or left out, such as ``note [1] text``.
+    :ivar wrote: what the changes left in it, as typed JSON; ``current``: what it is now; ``wanted``: what it is to be.
+    :ivar conflict: why it is left as it is, in words; None where nothing is in the way.
+    """
+
+    id: str
+    name: str
+    wrote: Any
+    current: Any
+    wanted: Any
+    conflict: str | None = None
+
+
+@dataclass(slots=True)
+class RowPlan:
+    """What becomes of one row."""
+
+    entity: str | None
+    table: str
+    key: str
+    action: str
+    fields: list[FieldPlan] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Step:
+    """One row that is to be written, with the values of its fields."""
+
+    layout: Layout
+    key: Key
+    written_key: str
+    action: str
+    values: Row
+
+
+@dataclass(slots=True)
+class Plan:
+    """What applying changes would do; ``steps`` are those of each call, in the order in which they are done."""
+
+    rows: list[RowPlan]
+    steps: list[list[Step]]
+
+    @property
+    def conflicts(self) -> list[FieldPlan]:
+        return [one for row in self.rows for one in row.fields if one.conflict is not None]
+
+
+def plan(
+    session: Session,
+    layouts: Layouts,
+    groups: Sequence[Group],
+    direction: Direction,
+    *,
+    force: Collection[str] = (),
+    skip: Collection[str] = (),
+) -> Plan:
+    """Look at what applying changes would do now; nothing is written.
+
+    :param groups: the changes of each call, oldest first.
+    :param force: ids of fields that are written though somebody changed them since.
+    :param skip: ids of fields that are left alone.
+    """
+    return _Planner(session, layouts, direction, force, skip).plan(groups)
+
+
+class _Planner:
+    def __init__(
+        self, session: Session, layouts: Layouts, direction: Direction, force: Collection[str], skip: Collection[str]
+    ) -> None:
+        self._execute = session.connection().execute
+        self._layouts = layouts
+        self._backwards = direction == "backwards"
+        self._force, self._skip = frozenset(force), frozenset(skip)
+        self._rows: dict[tuple[str, str], _Rehearsed] = {}
+
+    def plan(self, groups: Sequence[Group]) -> Plan:
+        ordered = [list(group) for group in groups]
+        for change in (change for group in ordered for change in group):
+            self._rows.setdefault((change.table, change.key), _Rehearsed(change.entity, change.table, change.key))
+        self._read()
+        steps = []
+        for group in reversed(ordered) if self._backwards else ordered:
+            changes = reversed(group) if self._backwards else group
+            steps.append([step for change in changes for step in self._rehearse(change)])
+        self._refuse_orphans(steps)
+        rows = [row.planned() for row in self._rows.values()]
+        return Plan([row for row in rows if row.fields], [group for group in steps if group])
+
+    def _read(self) -> None:
+        wanted: dict[Layout, list[_Rehearsed]] = {}
+        for row in self._rows.values():
+            row.layout = self._layout(row)
+            if row.layout is not None:
+                try:
+                    row.identity = row.layout.read_key(row.key)
+                except Lost:
+                    row.layout = None
+                    continue
+                wanted.setdefault(row.layout, []).append(row)
+        for layout, rows in wanted.items():
+            found = layout.read(self._execute, [row.identity for row in rows])
+            for row in rows:
+                row.current = row.now = found.get(row.identity)
+
+    def _layout(self, row: _Rehearsed) -> Layout | None:
+        mapper = self._layouts.mapper_named(row.entity, row.table) if row.entity is not None else None
+        if mapper is not None:
+            return self._layouts.of_class(mapper)
+        table = self._layouts.table_named(row.table)
+        return None if table is None else self._layouts.of_table(table)
+
+    def _rehearse(self, change: Recorded | Change) -> Iterator[Step]:
+        """Do one change in mind; give what has to be written for it."""
+        row = self._rows[change.table, change.key]
+        layout = row.layout
+        expects, gives = (change.after, change.before) if self._backwards else (change.before, change.after)
+        if layout is None:
+            row.note(WHOLE, None, None, gives, "This kind of row is not known any more.")
+        elif gives is None:
+            yield from self._rehearse_leaving(row, layout, expects or {})
+        elif expects is None:
+            yield from self._rehearse_coming(row, layout, gives)
+        else:
+            yield from self._rehearse_changing(row, layout, expects, gives)
+
+    def _rehearse_leaving(self, row: _Rehearsed, layout: Layout, expects: Row) -> Iterator[Step]:
+        if row.now is None:
+            row.note(WHOLE, expects, None, None, None if row.gone else "It is gone already.")
+            return
+        known = {name: one for name, one in layout.fields.items() if name in expects}
+        changed = [name for name, one in known.items() if not one.holds(row.now[name], expects[name])]
+        why = f"It was changed since: {', '.join(changed)}." if changed else None
+        current = {name: layout.fields[name].write(row.now[name]) for name in changed or layout.fields}
+        if self._may(row, WHOLE, expects, current, None, why):
+            was, row.now, row.gone = row.now, None, True
+            yield Step(layout, row.identity, row.key, "delete", was)
+
+    def _rehearse_coming(self, row: _Rehearsed, layout: Layout, gives: Row) -> Iterator[Step]:
+        try:
+            values = {name: one.read(gives[name]) for name, one in layout.fields.items() if name in gives}
+        except (Lost, LookupError, ValueError, TypeError):
+            row.note(WHOLE, None, None, gives, "Not all of its values were kept.")
+            return
+        if row.now is not None:
+            row.note(WHOLE, None, row.written(), gives, "There is a row with this key by now.")
+        elif self._may(row, WHOLE, None, None, gives, None):
+            row.now = {name: _plain(values.get(name)) for name in layout.fields}
+            yield Step(layout, row.identity, row.key, "insert", values)
+
+    def _rehearse_changing(self, row: _Rehearsed, layout: Layout, expects: Row, gives: Row) -> Iterator[Step]:
+        if row.now is None:
+            for name in gives:
+                row.note(name, expects.get(name), None, gives[name], None if row.gone else "Its row is gone.")
+            return
+        values: Row = {}
+        for name, wanted in gives.items():
+            one = layout.fields.get(name)
+            if one is None:
+                row.note(name, expects.get(name), None, wanted, "There is no such field any more.")
+                continue
+            current = one.write(row.now[name])
+            try:
+                value = one.read(wanted)
+            except (Lost, LookupError, ValueError, TypeError):
+                row.note(name, expects.get(name), current, wanted, "Its value was not kept.")
+                continue
+            why = None if one.holds(row.now[name], expects.get(name)) else "Somebody changed it since."
+            if self._may(row, name, expects.get(name), current, wanted, why):
+                values[name], row.now[name] = value, _plain(value)
+        if values:
+            yield Step(layout, row.identity, row.key, "update", values)
+
+    def _may(self, row: _Rehearsed, name: str, wrote: Any, current: Any, wanted: Any, why: str | None) -> bool:
+        """Note what is about to become of a field, and tell whether it is to be written."""
+        place = row.place(name)
+        refused = why is not None and place not in self._force
+        earlier = row.notes.get(name)
+        if earlier is not None:
+            # What a later change left stands as it is, what an earlier one found is what is wanted.
+            blocked = earlier.conflict is not None and place not in self._force
+            row.note(name, earlier.wrote, earlier.current, wanted, earlier.conflict if blocked else why)
+            return not blocked and not refused and place not in self._skip
+        row.note(name, wrote, current, wanted, why)
+        return not refused and place not in self._skip
+
+    def _refuse_orphans(self, steps: list[list[Step]]) -> None:
+        """Keep rows to which others refer that are not of these changes: they would go, or lose their parent."""
+        for row in self._rows.values():
+            if row.layout is None or row.current is None or row.now is not None or row.place(WHOLE) in self._force:
+                continue
+            referring = next(self._referring(row.layout, row.identity), None)
+            if referring is not None:
+                note = row.notes[WHOLE]
+                row.note(WHOLE, note.wrote, note.current, note.wanted, f"Rows of {referring} refer to it by now.")
+                for group in steps:
+                    group[:] = [step for step in group if (step.layout.table, step.written_key) != (row.table, row.key)]
+
+    def _referring(self, layout: Layout, key: Key) -> Iterator[str]:
+        for table in layout.base.metadata.tables.values():
+            child = self._layouts.of_table(table)
+            # A table of a class that inherits refers to its root's: that is the same row.
+            is_part = table is not layout.base and layout.mapper is not None and table in layout.mapper.tables
+            if child is None or is_part:
+                continue
+            for tie in table.foreign_key_constraints:
+                if [element.column for element in tie.elements] != list(layout.base.primary_key.columns):
+                    continue
+                parents = [element.parent for element in tie.elements]
+                found = child.select(self._execute, *(one == value for one, value in zip(parents, key, strict=True)))
+                names = [next((n for n, f in child.fields.items() if f.column is one), None) for one in parents]
+                for other in found:
+                    mine = self._rows.get((child.table, child.write_key(other)))
+                    if mine is None or (mine.now is not None and _refers(mine.now, names, key)):
+                        yield table.fullname
+
+
+class _Rehearsed:
+    """One row as it would be after the changes that were done in mind so far."""
+
+    def __init__(self, entity: str | None, table: str, key: str) -> None:
+        self.entity, self.table, self.key = entity, table, key
+        self.layout: Layout | None = None
+        self.identity: Key = ()
+        self.current: Row | None = None
+        self.now: Row | None = None
+        self.gone = False
+        """Whether these changes have taken it away."""
+        self.notes: dict[str, FieldPlan] = {}
+
+    def place(self, name: str) -> str:
+        return f"{self.table} {self.key} {name}"
+
+    def note(self, name: str, wrote: Any, current: Any, wanted: Any, conflict: str | None) -> None:
+        self.notes[name] = FieldPlan(self.place(name), name, wrote, current, wanted, conflict)
+
+    def written(self) -> Row | None:
+        if self.layout is None or self.now is None:
+            return None
+        return {name: one.write(self.now[name]) for name, one in self.layout.fields.items()}
+
+    def planned(self) -> RowPlan:
+        whole = self.notes.get(WHOLE)
+        action = "update" if whole is None else "insert" if self.current is None else "delete"
+        if whole is not None and whole.conflict is None:
+            return RowPlan(self.entity, self.table, self.key, action, [whole] if whole.current != whole.wanted else [])
+        notes = [note for note in self.notes.values() if note.conflict or note.current != note.wanted]
+        return RowPlan(self.entity, self.table, self.key, action, notes)
+
+
+def _plain(value: Any) -> Any:
+    """Return what is in the place of a NULL that is written as SQL."""
+    return None if isinstance(value, ClauseElement) else value
+
+
+def _refers(row: Row, names: Iterable[str | None], key: Key) -> bool:
+    return all(name is not None and row.get(name) == value for name, value in zip(names, key, strict=True))

@@ -1,0 +1,185 @@
+"""Steps of a plan written into the database: records of mapped classes through their session, so that the app's own
+hooks see them, and rows of other tables by statements. What the database refuses is told, never raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import flag_modified
+from sqlalchemy.orm.attributes import instance_dict
+from sqlalchemy.orm.exc import StaleDataError
+
+from .applying import WHOLE
+from .applying import FieldPlan
+from .applying import Plan
+from .applying import Step
+
+REFUSED = "The database refused it: a rule of its data, such as a unique or a foreign key, would be broken."
+NOT_VALID = "The app's own rules refused it."
+
+
+def apply(session: Session, plan: Plan) -> list[FieldPlan]:
+    """Write a plan's steps in the session's transaction, call by call; return what was refused, with the reason."""
+    refused: list[FieldPlan] = []
+    for group in plan.steps:
+        refused += _apply_group(session, group)
+    return refused
+
+
+def _apply_group(session: Session, group: list[Step]) -> list[FieldPlan]:
+    if _tried(session, group) is None:
+        return []
+    # In another order each may do: a name is free once the row that has it is gone.
+    waiting, why = group, ""
+    while waiting:
+        left = []
+        for step in waiting:
+            problem = _tried(session, [step])
+            if problem is not None:
+                left.append(step)
+                why = problem
+        if len(left) == len(waiting):
+            return [_refusal(step, why) for step in left]
+        waiting = left
+    return []
+
+
+def _tried(session: Session, steps: list[Step]) -> str | None:
+    """Write some steps in a savepoint of their own; return why that was refused, or None."""
+    try:
+        with session.begin_nested():
+            for action in ("unlink", "insert", "update", "delete", "link"):
+                _write(session, [step for step in steps if _kind(step) == action], action)
+    except (SQLAlchemyError, StaleDataError):
+        session.expire_all()
+        return REFUSED
+    except (ValueError, TypeError, LookupError, AssertionError):
+        session.expire_all()
+        return NOT_VALID
+    return None
+
+
+def _kind(step: Step) -> str:
+    if step.layout.mapper is None and step.action != "update":
+        return "unlink" if step.action == "delete" else "link"
+    return step.action
+
+
+def _write(session: Session, steps: list[Step], action: str) -> None:
+    # Parents come before their children and go after them, also where no relationship says so.
+    tables = {table: number for number, table in enumerate(_sorted_tables(steps))}
+    for table in sorted({step.layout.base for step in steps}, key=tables.__getitem__, reverse=action == "delete"):
+        for step in _generations([step for step in steps if step.layout.base is table], action):
+            _WRITERS[action](session, step)
+            if step.layout.mapper is not None and _refers_to_itself(table):
+                session.flush()
+        session.flush()
+
+
+def _sorted_tables(steps: list[Step]) -> list[sa.Table]:
+    return list(steps[0].layout.base.metadata.sorted_tables) if steps else []
+
+
+def _refers_to_itself(table: sa.Table) -> bool:
+    return any(tie.referred_table is table for tie in table.foreign_key_constraints)
+
+
+def _generations(steps: list[Step], action: str) -> list[Step]:
+    """Order the rows of a tree: parents first as they come, last as they go."""
+    if action == "update" or not steps or not _refers_to_itself(steps[0].layout.base):
+        return steps
+    columns = [
+        element.parent
+        for tie in steps[0].layout.base.foreign_key_constraints
+        if tie.referred_table is steps[0].layout.base
+        for element in tie.elements
+    ]
+    waiting = {step.key: step for step in steps}
+    ordered: list[Step] = []
+    while waiting:
+        ready = [
+            step
+            for step in waiting.values()
+            if not any((step.values.get(name),) in waiting for name in _names(step, columns))
+        ] or list(waiting.values())
+        ordered += ready
+        for step in ready:
+            del waiting[step.key]
+    return ordered if action == "insert" else ordered[::-1]
+
+
+def _names(step: Step, columns: list[Any]) -> list[str]:
+    return [name for name, one in step.layout.fields.items() if any(one.column is column for column in columns)]
+
+
+def _insert(session: Session, step: Step) -> None:
+    layout = step.layout
+    if layout.mapper is None:
+        given = {layout.fields[name].column: value for name, value in step.values.items()}
+        session.execute(sa.insert(layout.base).values(given))
+        return
+    # Not by its constructor, which may do what only a new record wants.
+    record = layout.mapper.class_manager.new_instance()
+    for name, value in step.values.items():
+        # A column with a default would have that in the place of None.
+        explicit = value is None and layout.fields[name].filled
+        _set(record, name, sa.null() if explicit else value)
+    session.add(record)
+
+
+def _update(session: Session, step: Step) -> None:
+    layout = step.layout
+    if layout.mapper is None:
+        values = {layout.fields[name].column: value for name, value in step.values.items()}
+        session.execute(sa.update(layout.base).where(layout.where([step.key])).values(values))
+        return
+    record = session.get_one(layout.mapper.class_, step.key)
+    for name, value in step.values.items():
+        _set(record, name, value)
+
+
+def _set(record: Any, name: str, value: Any) -> None:
+    try:
+        setattr(record, name, value)
+    except ValueError:
+        # A mutable document takes no NULL of SQL, nor the null of JSON, in the place of its own kind.
+        if not isinstance(value, sa.ClauseElement) and value is not sa.JSON.NULL:
+            raise
+        instance_dict(record)[name] = value
+        flag_modified(record, name)
+
+
+def _delete(session: Session, step: Step) -> None:
+    layout = step.layout
+    if layout.mapper is None:
+        session.execute(sa.delete(layout.base).where(layout.where([step.key])))
+        return
+    record = session.get(layout.mapper.class_, step.key)
+    if record is not None:
+        session.delete(record)
+
+
+_WRITERS: dict[str, Callable[[Session, Step], None]] = {
+    "unlink": _delete,
+    "insert": _insert,
+    "update": _update,
+    "delete": _delete,
+    "link": _insert,
+}
+
+
+def _refusal(step: Step, why: str) -> FieldPlan:
+    names = list(step.values) if step.action == "update" else [WHOLE]
+    name = names[0] if len(names) == 1 else WHOLE
+    place = f"{step.layout.table} {step.written_key} {name}"
+    values = {} if step.action == "delete" else step.values
+    wanted = {
+        name: None if isinstance(value, sa.ClauseElement) else step.layout.fields[name].write(value)
+        for name, value in values.items()
+    }
+    return FieldPlan(place, name, None, None, wanted or None, why)
