@@ -44,6 +44,7 @@ OutcomeKind = Literal[
     "invalid_arguments",
     "not_allowed",
     "not_approved",
+    "no_preview",
     "refused",
     "limit",
     "tool_error",
@@ -78,6 +79,7 @@ class ToolContext:
     :param actor: who asked for the run.
     :param attempt: which attempt of the run this is, from 1.
     :param approved: whether a person has approved the call; without that a tool that needs it does not run.
+    :param rehearsal: whether all that it does is rolled back: it is carried out for a preview.
     :param timeout: seconds that the tool, or the effect, may take.
     :param promise: keeps what ``after_commit`` asks for; ``None`` where nothing waits for a commit.
     """
@@ -90,6 +92,7 @@ class ToolContext:
     actor: object | None = None
     attempt: int = 1
     approved: bool = False
+    rehearsal: bool = False
     timeout: float = 10.0
     promise: Callable[[Promise], object] | None = field(default=None, repr=False, compare=False)
 
@@ -101,6 +104,7 @@ class ToolOutcome:
     :param exception: what was raised or refused, for the handler's callback and the ledger.
     :param arguments: the checked arguments by name, or what could be read of refused ones.
     :param asks: why a person must be asked before the call runs, empty where the rule gives no reason; None: nobody is.
+    :param previews: whether the call may be carried out and rolled back, to show the person what it would change.
     :param waits: a person was asked and has not decided, so that there is no end yet, and nothing for the model.
     """
 
@@ -109,6 +113,7 @@ class ToolOutcome:
     exception: BaseException | None = None
     arguments: JsonObject | None = None
     asks: str | None = None
+    previews: bool = False
     waits: bool = False
 
     @property
@@ -213,9 +218,12 @@ def _admit(
         if not _allowed(handler, tool, checked.arguments, context.actor):
             refusal = ToolError(f"{tool.identifier} is not allowed here for the person who asked.")
             return ToolOutcome(str(refusal), "not_allowed", refusal, checked.arguments)
+        if context.rehearsal and not tool.preview:
+            refusal = ToolError(f"{tool.identifier} cannot be shown in a preview, so it did not run.")
+            return ToolOutcome(str(refusal), "no_preview", refusal, checked.arguments)
         if not context.approved and (asks := _asks(handler, tool, checked.arguments)) is not None:
             refusal = ToolError(f"{tool.identifier} needs a person's approval, which was not given; it did not run.")
-            return ToolOutcome(str(refusal), "not_approved", refusal, checked.arguments, asks)
+            return ToolOutcome(str(refusal), "not_approved", refusal, checked.arguments, asks, tool.preview)
         return tool, checked
     except InvalidArguments as refusal:
         return ToolOutcome(str(refusal), "invalid_arguments", refusal, given)

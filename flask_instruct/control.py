@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
@@ -32,18 +33,27 @@ class ControlMethods:
         found = deciding.pending(state.db.session(), *about)
         return found if actor is None else [one for one in found if deciding.may_decide(state, one, actor)]
 
-    def approve(self, approval: Approval, *, actor: Any, arguments: Mapping[str, Any] | str | None = None) -> Approval:
+    def approve(
+        self,
+        approval: Approval,
+        *,
+        actor: Any,
+        arguments: Mapping[str, Any] | str | None = None,
+        chosen: Collection[int] | None = None,
+    ) -> Approval:
         """Let a call run, and commit the session. Its run goes on in a worker.
 
         :param actor: who approves.
         :param arguments: in the place of the model's, as a mapping or as JSON; the model is told of them.
+        :param chosen: of what it would change only these, by their numbers from 1; none of them is a rejection.
         :raises NotAllowed: when ``authorize`` or ``authorize_approval`` says no.
         :raises InvalidArguments: naming each fault of the arguments.
         :raises AlreadyDecided: when somebody was faster, it has expired, or its run has ended.
         :raises HandlerError: when the record, the handler or the tool is gone.
         """
         given = arguments if arguments is None or isinstance(arguments, str) else json.dumps(dict(arguments))
-        return deciding.approve(_state(), approval, actor=actor, by=actor_id(actor), arguments=given)
+        by = actor_id(actor)
+        return deciding.approve(_state(), approval, actor=actor, by=by, arguments=given, chosen=chosen)
 
     def reject(self, approval: Approval, *, actor: Any, reason: str | None = None) -> Approval:
         """Do not let a call run, and commit the session. Its run goes on in a worker, and the model is told.

@@ -176,6 +176,7 @@ class Instruct(RuleMethods, LiveMethods, ControlMethods, UndoMethods):
         when_busy: WhenBusy = "queue",
         idempotency_key: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        preview: bool = False,
         commit: bool = True,
         actor: Any = _CURRENT,
         tenant: str | None = None,
@@ -200,6 +201,8 @@ class Instruct(RuleMethods, LiveMethods, ControlMethods, UndoMethods):
         :param idempotency_key: the same request twice gives the same run; unique for the handler.
         :param limits: how much the run may use, as ``Limits(…)`` or a mapping; of these and the app's settings the
             smaller count.
+        :param preview: the tools only show what they would change; a person decides about it when the AI has finished.
+            Tools that are not declared with ``preview=True`` do not run.
         :param commit: commit the session now. False: the run starts when the caller's session commits, and there is
             no run if it rolls back.
         :param actor: who asks; default: the current user, and inside a tool whoever asked for the tool's run.
@@ -243,6 +246,7 @@ class Instruct(RuleMethods, LiveMethods, ControlMethods, UndoMethods):
             continues=followed(continues, conversation),
             idempotency_key=named("idempotency_key", idempotency_key),
             limits=bounds or None,
+            preview=preview,
             base_url=reader.base_url,
             language=reader.language,
             timezone=reader.timezone,

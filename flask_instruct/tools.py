@@ -111,7 +111,8 @@ def ai_tool(declared: Any = None, /, *, name: str | None = None, **options: Any)
         JSON values.
     :param timeout: seconds a call may take.
     :param approval: whether a person must approve each call.
-    :param preview: whether a call may be run for a preview and rolled back.
+    :param preview: whether a call may be carried out and rolled back to show what it would change: it touches nothing
+        but the database. A person who is asked for approval then sees that first, and so does the preview of a run.
     :raises DeclarationError: here, or when the class is defined, for what a model could not be told.
     """
     if callable(declared) or isinstance(declared, classmethod | staticmethod | property):

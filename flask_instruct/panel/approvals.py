@@ -105,7 +105,7 @@ def _edited(handler: AiResponseHandler, approval: Approval) -> str | None:
     """Return the arguments that the form has, as JSON; None where it has none."""
     if not request.form.get("edit"):
         return None
-    tool, before = deciding.checked(handler, approval, approval.arguments)
+    tool, before = deciding.checked(handler, approval.tool, approval.arguments)
     given = read_fields(tool.parameters_schema(), request.form)
     # Unchanged defaults, which the model had left out, are no change.
     asked = json.loads(approval.arguments)
@@ -139,7 +139,7 @@ def _shown(
     state = _state()
     faults = {problem.path.partition(".")[0]: problem.message for problem in error.problems} if error else {}
     try:
-        tool, checked = deciding.checked(handler, approval, approval.arguments)
+        tool, checked = deciding.checked(handler, approval.tool, approval.arguments)
         schema = tool.parameters_schema()
         values = read_fields(schema, request.form) if error else {**checked, **json.loads(approval.arguments)}
         fields = fields_of(schema, values, faults)

@@ -132,6 +132,7 @@ OUTCOMES: dict[str, str] = {
     "invalid_arguments": _("The arguments did not fit"),
     "not_allowed": _("Not allowed"),
     "not_approved": _("Not approved"),
+    "no_preview": _("Not possible in a preview"),
     "refused": _("Rejected by the AI service"),
     "limit": _("Over a limit, so not carried out"),
     "tool_error": _("Refused by the tool"),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .models import Run
     from .models import ToolCall
 
-Decision = Literal["pending", "approved", "rejected", "expired", "withdrawn"]
-"""``withdrawn``: its run ended before anyone decided."""
+Decision = Literal["gathering", "pending", "approved", "rejected", "expired", "withdrawn"]
+"""``gathering``: its run is still at work, and may propose more; ``withdrawn``: its run ended before anyone decided."""
 
 
 class Approval(Ledger):
@@ -31,8 +31,10 @@ class Approval(Ledger):
 
     :ivar digest: SHA-256 of name and canonical arguments, as hexadecimal digits: what was asked is what may run.
     :ivar edited: the arguments that the person put in the place of the model's, as canonical JSON.
-    :ivar proposal: what the call would change, where it was carried out and rolled back to show it; ``chosen`` are the
-        numbers of the changes that were accepted.
+    :ivar proposal: what the call would change, where it was carried out and rolled back to show it, as
+        ``proposals.Proposal.to_json`` writes it; ``chosen`` are the numbers of the changes that were accepted, from 1,
+        and None is all of them.
+    :ivar stale: how often it had to be made anew, because the rows had changed meanwhile.
     """
 
     __tablename__ = "instruct_approval"
@@ -51,12 +53,15 @@ class Approval(Ledger):
     edited: Mapped[str | None] = mapped_column(WireText)
     proposal: Mapped[dict[str, Any] | None]
     chosen: Mapped[list[Any] | None]
+    stale: Mapped[int] = mapped_column(default=0)
     decided_by: Mapped[str | None] = mapped_column(sa.String(500))
     decision_reason: Mapped[str | None] = mapped_column(WireText)
     asked_at: Mapped[datetime] = mapped_column(default=now)
     expires_at: Mapped[datetime | None]
     reminded_at: Mapped[datetime | None]
     decided_at: Mapped[datetime | None]
+    applied_at: Mapped[datetime | None]
+    """When the accepted changes of a whole run were made."""
 
     run: Mapped[Run] = relationship(back_populates="approvals")
     call: Mapped[ToolCall | None] = relationship(back_populates="approval")

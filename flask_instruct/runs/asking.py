@@ -7,7 +7,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from datetime import datetime
 from datetime import timedelta
+from typing import Any
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -27,7 +29,7 @@ REJECTED = "A person did not approve this call; it did not run."
 EXPIRED = "Nobody approved this call in time; it did not run."
 ALTERED = "The approval of this call was given for other arguments; it did not run."
 
-_UNDECIDED = Approval.status == "pending"
+_UNDECIDED = Approval.status.in_(("gathering", "pending"))
 
 
 class Verdict(NamedTuple):
@@ -38,6 +40,7 @@ class Verdict(NamedTuple):
     :param refusal: what the model is told instead of running it.
     :param note: what the model is told before the result.
     :param pending: nobody has decided yet.
+    :param approval: what they were asked; None outside of a run.
     """
 
     part: CallPart
@@ -45,6 +48,7 @@ class Verdict(NamedTuple):
     refusal: str | None = None
     note: str = ""
     pending: bool = False
+    approval: Approval | None = None
 
 
 def canonical(arguments: str) -> str:
@@ -60,11 +64,11 @@ def digest_of(name: str, arguments: str) -> str:
     return hashlib.sha256(f"{name}\0{canonical(arguments)}".encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def ask(session: Session, call: ToolCall, reason: str, config: Config) -> Approval:
+def ask(
+    session: Session, call: ToolCall, reason: str, config: Config, proposal: dict[str, Any] | None = None
+) -> Approval:
     """Write down that a person is asked about a call. The same call is asked about once."""
     call.ask()
-    moment = now()
-    expiry = config.approval_expiry
     asked = Approval(
         run_id=call.run_id,
         call_id=call.id,
@@ -72,12 +76,27 @@ def ask(session: Session, call: ToolCall, reason: str, config: Config) -> Approv
         arguments=canonical(call.arguments),
         digest=digest_of(call.name, call.arguments),
         reason=reason or None,
-        asked_at=moment,
-        expires_at=moment + timedelta(seconds=expiry) if expiry else None,
+        proposal=proposal,
+        **asking_now(config),
     )
     session.add(asked)
     session.flush()
     return asked
+
+
+def ask_again(approval: Approval, config: Config, proposal: dict[str, Any]) -> None:
+    """Ask anew, with what would change by now: what was accepted can no longer be done."""
+    approval.status, approval.proposal, approval.chosen = "pending", proposal, None
+    approval.decided_by = approval.decided_at = approval.decision_reason = approval.reminded_at = None
+    approval.stale += 1
+    for name, value in asking_now(config).items():
+        setattr(approval, name, value)
+
+
+def asking_now(config: Config) -> dict[str, datetime | None]:
+    """Return when a person is asked, and until when they may decide."""
+    moment, expiry = now(), config.approval_expiry
+    return {"asked_at": moment, "expires_at": moment + timedelta(seconds=expiry) if expiry else None}
 
 
 def approval_of(session: Session, call: ToolCall) -> Approval | None:
@@ -88,15 +107,16 @@ def approval_of(session: Session, call: ToolCall) -> Approval | None:
 def verdict(approval: Approval, part: CallPart) -> Verdict:
     """Return what a decision makes of a call."""
     if approval.status == "pending":
-        return Verdict(part, pending=True)
+        return Verdict(part, pending=True, approval=approval)
     if approval.status != "approved":
         return Verdict(part, refusal=_refused(approval))
     if approval.digest != digest_of(part.name, part.raw):
         return Verdict(part, refusal=ALTERED)
     by = approval.decided_by or ""
     if approval.edited is None:
-        return Verdict(part, by)
-    return Verdict(replace(part, raw=approval.edited), by, note=f"{EDITED} {approval.edited}")
+        return Verdict(part, by, approval=approval)
+    note = f"{EDITED} {approval.edited}"
+    return Verdict(replace(part, raw=approval.edited), by, note=note, approval=approval)
 
 
 def refused(decided: Verdict) -> ToolOutcome:
@@ -107,8 +127,9 @@ def refused(decided: Verdict) -> ToolOutcome:
 
 def has_decision(session: Session, run: Run) -> bool:
     """Tell whether somebody has decided about a call of a run that still waits."""
-    query = sa.select(Approval.id).join(ToolCall, ToolCall.id == Approval.call_id)
-    return session.scalar(query.where(Approval.run_id == run.id, ~_UNDECIDED, ToolCall.status == "asked")) is not None
+    query = sa.select(Approval.id).outerjoin(ToolCall, ToolCall.id == Approval.call_id)
+    waits = sa.or_(ToolCall.status == "asked", sa.and_(Approval.call_id.is_(None), Approval.applied_at.is_(None)))
+    return session.scalar(query.where(Approval.run_id == run.id, ~_UNDECIDED, waits)) is not None
 
 
 def withdraw(session: Session, run: Run) -> None:

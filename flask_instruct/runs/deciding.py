@@ -5,6 +5,8 @@ worker. Also the end of patience: approvals that expire, and reminders of those 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ from .asking import canonical
 from .columns import now
 from .models import Run
 from .notices import announce
+from .proposals import Proposal
 from .queue import ring
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ def decide(
     by: str | None,
     edited: str | None = None,
     reason: str | None = None,
+    chosen: Collection[int] | None = None,
 ) -> Approval:
     """Write a decision, have its run go on, and commit the session; the first one counts.
 
@@ -56,11 +60,15 @@ def decide(
     # The run's row first, as its worker does: a decision just as the run is put down is seen by one of the two.
     run = session.get_one(Run, approval.run_id, with_for_update=True, populate_existing=True)
     moment = now()
+    values: dict[str, Any] = {"edited": edited, "chosen": None if chosen is None else sorted(set(chosen))}
+    if status == "approved" and edited != approval.edited and approval.proposal is not None:
+        # What was shown is of other arguments: it is shown again before anything is done.
+        values["proposal"] = Proposal().to_json()
     in_time = sa.or_(Approval.expires_at.is_(None), Approval.expires_at > moment)
     written: sa.CursorResult[Any] = session.execute(  # type: ignore[assignment]
         sa.update(Approval)
         .where(Approval.id == approval.id, Approval.status == "pending", *(() if status == "expired" else (in_time,)))
-        .values(status=status, decided_by=by, decided_at=moment, edited=edited, decision_reason=reason)
+        .values(status=status, decided_by=by, decided_at=moment, decision_reason=reason, **values)
         .execution_options(synchronize_session=False)
     )
     if written.rowcount != 1:
@@ -95,37 +103,64 @@ def _go_on(session: Session, run: Run) -> None:
 def may_decide(state: State, approval: Approval, actor: Any) -> bool:
     """Tell whether a person may decide, in the words of the app's rules; where the record is gone nobody may."""
     try:
-        handler = locate(approval.run.handler)
-        tool, arguments = checked(handler, approval, approval.arguments)
+        return _may_decide(state, approval, actor)
     except (HandlerError, InvalidArguments):
         return False
-    return _may(state, handler, tool, arguments, actor)
 
 
-def _may(state: State, handler: AiResponseHandler, tool: type[Tool], arguments: dict[str, Any], actor: Any) -> bool:
-    """Ask ``authorize`` and ``authorize_approval``; only ``True`` is a yes."""
+def _may_decide(state: State, approval: Approval, actor: Any, arguments: str | None = None) -> bool:
+    """Ask ``authorize``, and ``authorize_approval`` for each call that it is about; only ``True`` is a yes.
+
+    :raises InvalidArguments: naming each fault of the arguments.
+    :raises HandlerError: when the record, the handler or the tool is gone.
+    """
+    handler = locate(approval.run.handler)
     authorize = state.hooks.authorize
     if authorize is not None and not says_yes(authorize, actor, handler):
         return False
-    return says_yes(handler.authorize_approval, tool, dict(arguments), actor)
+    for name, given in _about(approval, arguments):
+        tool, values = checked(handler, name, given)
+        # In the preview of a run, what needs no approval may be accepted by whoever may steer it.
+        asks = approval.call_id is not None or tool.approval is not False
+        if asks and not says_yes(handler.authorize_approval, tool, dict(values), actor):
+            return False
+    return True
 
 
-def approve(state: State, approval: Approval, *, actor: Any, by: str | None, arguments: str | None = None) -> Approval:
-    """Let a call run, with other arguments where a person gives them as JSON.
+def _about(approval: Approval, arguments: str | None) -> Iterator[tuple[str, str]]:
+    """Give the name and the arguments of each call that an approval is about."""
+    if approval.call_id is not None:
+        yield approval.tool, arguments or approval.arguments
+        return
+    calls = {call.id: call for call in approval.run.calls}
+    for proposed in Proposal.from_json(approval.proposal or Proposal().to_json()).calls:
+        yield proposed.name, calls[proposed.call_id].arguments
+
+
+def approve(
+    state: State,
+    approval: Approval,
+    *,
+    actor: Any,
+    by: str | None,
+    arguments: str | None = None,
+    chosen: Collection[int] | None = None,
+) -> Approval:
+    """Let a call run, with other arguments where a person gives them as JSON, or only some of what it would change.
 
     :raises NotAllowed: when ``authorize_approval`` says no, also to the new arguments.
     :raises InvalidArguments: naming each fault of the new arguments.
     :raises AlreadyDecided: see :func:`decide`.
     :raises HandlerError: when the record, the handler or the tool is gone.
     """
-    handler = locate(approval.run.handler)
-    edited = canonical(arguments) if arguments is not None else None
+    edited = canonical(arguments) if arguments is not None else approval.edited
     edited = None if edited == approval.arguments else edited
-    for given in (approval.arguments, *(() if edited is None else (edited,))):
-        tool, values = checked(handler, approval, given)
-        if not _may(state, handler, tool, values, actor):
+    for given in (None, *(() if edited is None else (edited,))):
+        if not _may_decide(state, approval, actor, given):
             raise NotAllowed(f"You are not allowed to approve {approval.tool}.")
-    return decide(state, approval, "approved", by=by, edited=edited)
+    if chosen is not None and not chosen:
+        return decide(state, approval, "rejected", by=by)
+    return decide(state, approval, "approved", by=by, edited=edited, chosen=chosen)
 
 
 def reject(state: State, approval: Approval, *, actor: Any, by: str | None, reason: str | None = None) -> Approval:
@@ -139,15 +174,15 @@ def reject(state: State, approval: Approval, *, actor: Any, by: str | None, reas
     return decide(state, approval, "rejected", by=by, reason=(reason or "").strip() or None)
 
 
-def checked(handler: AiResponseHandler, approval: Approval, arguments: str) -> tuple[type[Tool], dict[str, Any]]:
-    """Return the tool that an approval is about, and arguments for it that passed.
+def checked(handler: AiResponseHandler, name: str, arguments: str) -> tuple[type[Tool], dict[str, Any]]:
+    """Return the tool of that name, and arguments for it that passed.
 
     :raises InvalidArguments: naming each fault.
     :raises HandlerError: when the handler no longer offers the tool.
     """
-    tool = next((tool for tool in handler.ai_tools() if tool.identifier == approval.tool), None)
+    tool = next((tool for tool in handler.ai_tools() if tool.identifier == name), None)
     if tool is None:
-        raise HandlerError(f"{type(handler).__name__} no longer offers {approval.tool}.")
+        raise HandlerError(f"{type(handler).__name__} no longer offers {name}.")
     return tool, tool.check(parse_arguments(arguments)).arguments
 
 

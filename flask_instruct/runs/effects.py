@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ from .models import ToolCall
 from .notices import Notices
 from .points import reach
 from .unit import Unit
+from .unit import joined_session
 
 if TYPE_CHECKING:
     from ..live.reader import Reader
@@ -101,6 +103,13 @@ class Effects:
             )
 
         return keep
+
+    def keep_all(self, unit: Unit, call: ToolCall, promises: Iterable[Promise]) -> None:
+        """Write promises down that were made at another time, in a session that is joined to the unit."""
+        keep = self.keep(unit, call)
+        with joined_session(self._state.db, unit):
+            for promise in promises:
+                keep(promise)
 
     def carry_out(self, call_id: str | None = None) -> dict[str, str]:
         """Carry out, in order, what is pending of one call, or of the whole run.

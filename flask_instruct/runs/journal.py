@@ -46,6 +46,8 @@ from .models import Run
 from .models import ToolCall
 from .notices import Notices
 from .points import reach
+from .previews import Preview
+from .proposals import Stage
 from .queue import ring
 from .quotas import Quotas
 from .rounds import Rounds
@@ -82,7 +84,9 @@ class Journal(Recorder):
         self._steps = Steps(state, engine, run, self._notices, watch)
         self._rounds = Rounds(state, self._steps, self._notices, run.handler)
         self._effects = Effects(state, self._steps, self._notices)
-        self._calls = Calls(state, self._steps, self._app_code, self._effects, run.actor)
+        self._stage = Stage(state, self._notices)
+        self._calls = Calls(state, self._steps, self._app_code, self._effects, self._stage, run.actor)
+        self._preview = Preview(state, self._calls, self._effects, self._stage) if run.preview else None
         self._limits: dict[str, float] = {}
         self._asked: list[str] = []
         self._read = run.read
@@ -180,7 +184,10 @@ class Journal(Recorder):
                 if held != ("running", self._steps.attempt):
                     raise LostLease(f"Call {call.id} is no longer ours.")
                 unit.ledger.add(call)
-                attempt = self._calls.carry_out(unit, request, call, decided)
+                if self._preview is not None:
+                    attempt = Attempt(self._preview.carry_out(unit, request, call))
+                else:
+                    attempt = self._calls.carry_out(unit, request, call, decided)
                 outcome = attempt.outcome
                 reach("tool returned")
                 if not unit.stands:
@@ -256,6 +263,8 @@ class Journal(Recorder):
         if ending.waiting:
             self._put_down()
             return
+        if self._preview is not None and ending.error is None and not ending.stopped and self._waits(self._preview):
+            return
         reach("before the end")
         status, error_class, safe, technical = describe(ending)
         with self._steps.step() as (unit, run):
@@ -272,6 +281,23 @@ class Journal(Recorder):
             self._notices.tell(unit, "run_changed", run)
             ring_for_next(self._state, unit, run)
         reach("ended")
+
+    def _waits(self, preview: Preview) -> bool:
+        """Do what was accepted of a preview, or put the run down until a person has decided about it."""
+        reach("before the wait")
+        with self._steps.step() as (unit, run):
+            waits = preview.settle(unit, run) and not run.cancel_requested
+            if waits:
+                run.status, run.lease_until, run.queued_at = "waiting_approval", None, now()
+            unit.ledger.flush()
+            unit.ledger.expire(run, ["calls", "approvals"])
+            self._notices.tell(unit, "run_changed", run)
+            for call in () if waits else run.calls:
+                self._notices.tell(unit, "call_changed", run, call)
+        reach("put down")
+        if not waits and self._effects.wanted:
+            self._effects.carry_out()
+        return waits
 
     def _put_down(self) -> None:
         """Leave the run until a person has decided; the worker is free for others."""

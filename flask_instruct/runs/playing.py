@@ -166,7 +166,7 @@ class PlayedJournal(Journal):
     def __init__(self, state: State, engine: sa.Engine, run: Run, watch: Watch, recording: Recording) -> None:
         super().__init__(state, engine, run, watch)
         self._effects = PlayedEffects(recording, state, self._steps, self._notices)
-        self._calls = Calls(state, self._steps, self._app_code, self._effects, run.actor)
+        self._calls = Calls(state, self._steps, self._app_code, self._effects, self._stage, run.actor)
         self._recording = recording
         self._last_turn = recording.messages[-1]["id"] if recording.messages else ""
         self._rounds_done = sum(message.state == "complete" for message in run.messages)

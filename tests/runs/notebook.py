@@ -238,6 +238,42 @@ class ChiefKeeper(NoteKeeper):
         return actor in ("lead", "chief") and arguments.get("text") != "never"
 
 
+class Planner(ChiefKeeper):
+    """Tools that can show what they would change before they do."""
+
+    @ai_tool(approval=True, preview=True)
+    def rework(self, suffix: str) -> str:
+        """Change two notes, delete the third, add one, rename the notebook, and tell somebody."""
+        if suffix == "fail":
+            raise ToolError("No such suffix.")
+        first, second, third = db.session.scalars(sa.select(Note).order_by(Note.id).limit(3))
+        first.text += suffix
+        second.text += suffix
+        db.session.delete(third)
+        self._add(f"new{suffix}")
+        self.record.title = f"Reworked{suffix}"
+        self.broadcast_append("notes", html="…")
+        self.after_commit(self.mail, suffix)
+        return "Reworked."
+
+    @ai_tool(approval=True, preview=True)
+    def rework_by_text(self, suffix: str) -> str:
+        """Change all notes by a statement of text."""
+        db.session.execute(sa.text("UPDATE note SET text = text || :suffix"), {"suffix": suffix})
+        return "Reworked."
+
+    @ai_tool(preview=True)
+    def jot(self, text: str) -> str:
+        """Write a note."""
+        self._add(text)
+        return "Jotted."
+
+    @ai_tool(preview=True)
+    def count(self) -> str:
+        """Count the notes."""
+        return f"{len(list(db.session.scalars(sa.select(Note))))} notes."
+
+
 register_script("write_two", [[Say("I will write."), Use("write", text="a"), Use("write", text="b")], [Say("Done.")]])
 register_script("ask_chief", [[Use("write", text="a"), Use("publish", text="b")], [Say("Done.")]])
 register_script("talk", [[Say("Hello, 👋 world. ")]])
