@@ -209,6 +209,33 @@ def test_of_two_undos_at_once_one_is_told_that_the_other_was_faster(app: Flask, 
     assert db.session.scalar(sa.select(sa.func.count(Run.id)).where(Run.kind == "undo")) == 1
 
 
+def test_what_an_undo_does_outside_waits_for_its_commit_and_a_worker(carry_out: CarryOut) -> None:
+    run = carry_out(Use("order"))
+    undone = instruct.undo(run).run
+    undo_id = undone.id
+    assert Carpenter.undone == [["order"]]
+    generate(undo_id)
+    assert Carpenter.undone[1:] == [["called wood off", f"{undo_id}:1:effect:1"]]
+    [call] = reread(db.session.get_one(Run, undo_id)).calls
+    assert [effect.status for effect in call.effects] == ["done"]
+
+
+def test_a_rule_of_the_app_that_refuses_the_undo_leaves_everything(
+    carry_out: CarryOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Carpenter, calls: object) -> None:
+        raise RuntimeError("not now")
+
+    run = carry_out(Use("rename", name="low"))
+    run_id = run.id
+    monkeypatch.setattr(Carpenter, "handle_undo", refuse)
+    with pytest.raises(RuntimeError, match="not now"):
+        instruct.undo(run)
+    assert name() == "low"
+    assert db.session.get_one(Run, run_id).calls[0].undone_by is None
+    assert db.session.scalar(sa.select(sa.func.count(Run.id))) == 1
+
+
 def test_the_pages_and_the_next_run_of_the_conversation_hear_of_it(carry_out: CarryOut) -> None:
     run = carry_out(Use("rename", name="low"), conversation="talk")
     sent = db.session.scalar(sa.select(sa.func.max(Outbox.seq)))

@@ -235,6 +235,19 @@ class Carpenter(AiResponseHandler, record=Shelf):
 
     def handle_undo(self, calls: Any) -> None:
         Carpenter.undone.append([call.name for call in calls])
+        if any(call.name == "order" for call in calls):
+            self.after_commit(self.call_off, "wood")
+
+    def call_off(self, what: str) -> None:
+        """Call an order off; stands for a mail."""
+        assert self.call is not None
+        Carpenter.undone.append([f"called {what} off", self.call.idempotency_key])
+
+    @ai_tool
+    def order(self) -> str:
+        """Order wood."""
+        self.record.name = "ordered"
+        return "Ordered."
 
 
 def create_app() -> Flask:
