@@ -210,7 +210,7 @@ def test_t10_of_two_tabs_one_approves_and_the_other_hears_so(enter: Open, work: 
     work()
     for page in (author, first, second):
         expect(status(page)).to_have_text("Done")
-        assert_equals_a_fresh_page(page, enter)
+        assert_equals_a_fresh_page(page)
     assert len(cards(app)) == 3
 
 
