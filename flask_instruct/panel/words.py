@@ -127,6 +127,9 @@ CALL: dict[str, tuple[Tone, str]] = {
 
 UNDONE = _("Undone")
 
+SHOWN_ONLY = _("Shown, not saved")
+"""Of a call in a preview that nobody has accepted."""
+
 OUTCOMES: dict[str, str] = {
     "unknown_tool": _("There is no such tool"),
     "invalid_arguments": _("The arguments did not fit"),
@@ -236,6 +239,8 @@ def call_phrase(call: ToolCall) -> Phrase:
         return Phrase("stopped", gettext(UNDONE))
     if call.status == "failed":
         return Phrase(tone, gettext(text), gettext(OUTCOMES.get(call.error_kind or "", "")) if call.error_kind else "")
+    if call.status == "done" and call.approver is None and call.run is not None and call.run.preview:
+        return Phrase("waiting", gettext(SHOWN_ONLY))
     going = next((effect for effect in call.effects if effect.status in ("running", "pending")), None)
     if going is not None:
         return Phrase(effect_phrase(going).tone, _titled(going))

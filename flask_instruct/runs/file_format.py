@@ -151,6 +151,8 @@ class RunRow(Row):
     id: Name
     handler: Handler
     handler_name: Name
+    kind: Annotated[str, one_of("ai", "undo")] = "ai"
+    preview: Truth = False
     actor: MaybeName
     tenant: MaybeName
     conversation: MaybeName
@@ -221,14 +223,15 @@ class EffectRow(Row):
 
 
 class ApprovalRow(Row):
-    """What a person was asked about a call, and has decided."""
+    """What a person was asked about a call, or about the preview of the whole run, and has decided."""
 
-    call_id: Name
+    call_id: MaybeName
     tool: Text
     arguments: Text
     reason: MaybeText = None
     status: Annotated[str, one_of(*get_args(Decision))]
     edited: MaybeText
+    chosen: Annotated[list[Count] | None, of("a list of numbers or null", list, Null)] = None
     decided_by: MaybeName
     decision_reason: MaybeText
     asked_at: Moment
@@ -293,10 +296,13 @@ def _check_references(file: File) -> None:
     for number, before in enumerate(file.earlier):
         _check_run(("earlier", number), before.messages, before.calls)
     calls = {call.id for call in file.calls}
-    about = {"effects": [one.call_id for one in file.effects], "approvals": [one.call_id for one in file.approvals]}
+    about: dict[str, list[str | None]] = {
+        "effects": [one.call_id for one in file.effects],
+        "approvals": [one.call_id for one in file.approvals],
+    }
     for name, ids in about.items():
         for number, call_id in enumerate(ids):
-            if call_id not in calls:
+            if call_id not in calls and (call_id is not None or name == "effects"):
                 raise wrong((name, number, "call_id"), "must be the id of a call")
     _check_unlike("approvals", [one.call_id for one in file.approvals], ("approvals",), "call_id")
     _check_unlike("effects", [(effect.call_id, effect.seq) for effect in file.effects], ("effects",), "seq")

@@ -86,6 +86,17 @@ def _said(run: Run) -> Iterator[Message]:
         )
         if results:
             yield Message("tool", results)
+    if run.preview and run.ended:
+        yield Message("user", (Text(_decided(run)),))
+
+
+def _decided(run: Run) -> str:
+    """Say what became of a preview, of which the model has only heard that nothing was saved."""
+    approval = next((one for one in run.approvals if one.call_id is None), None)
+    if approval is None or approval.applied_at is None:
+        return "[The preview above has ended. None of its changes was made.]"
+    made = "All" if approval.chosen is None else f"{len(approval.chosen)}"
+    return f"[A person has seen the preview above. {made} of its changes were made; read the records again.]"
 
 
 def last_word(run: Run) -> Finish | None:

@@ -217,6 +217,10 @@ def refuse_unplayable(recording: Recording) -> None:
     :raises CannotReplay: when it can not.
     """
     run = recording.run
+    if run.get("kind") == "undo":
+        raise CannotReplay(
+            f"Run {run['id']} is a person's undo: no model took part in it, so there is nothing to replay."
+        )
     if run["status"] == "failed" and run["error_class"] == "interrupted":
         raise CannotReplay(
             f"Run {run['id']} was ended because its workers died again and again: what killed them is no part of the "

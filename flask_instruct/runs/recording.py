@@ -39,15 +39,15 @@ SETTINGS = tuple(SettingsRow.model_fields)
 """Fields of the configuration that decide what becomes of the same words of a model."""
 
 COLUMNS: dict[type[Ledger] | str, str] = {
-    Run: "id handler handler_name actor tenant conversation status user_prompt system_prompt context attachments "
-    "attached model effort attempt resumes cancel_requested error_class error_safe error_technical limit_reached "
+    Run: "id handler handler_name kind preview actor tenant conversation status user_prompt system_prompt context "
+    "attachments attached model effort attempt resumes cancel_requested error_class error_safe error_technical limit_reached "
     "limits base_url created_at started_at ended_at",
     Message: "id seq role state text parts finish_reason finish_raw",
     ModelCall: "message_id provider model attempt try_number input_tokens output_tokens cache_read_tokens "
     "cache_write_tokens reasoning_tokens cost seconds error_class",
     "calls": "id message_id seq provider_call_id name arguments status result error_kind attempt started_at ended_at",
     "effects": "id call_id seq owner method arguments timeout status error_class error_safe",
-    "approvals": "call_id tool arguments reason status edited decided_by decision_reason asked_at decided_at",
+    "approvals": "call_id tool arguments reason status edited chosen decided_by decision_reason asked_at decided_at",
 }
 """What of each table is in the file."""
 

@@ -165,14 +165,18 @@ def _decide_again(state: State, recording: Recording, run_id: str) -> bool:
     run = state.db.session.get_one(Run, run_id)
     if run.status != "waiting_approval":
         return False
-    seqs = {call["id"]: call["seq"] for call in recording.calls}
+    seqs = {None: None, **{call["id"]: call["seq"] for call in recording.calls}}
     then = {seqs[row["call_id"]]: row for row in recording.approvals}
-    asked = {
-        approval.call.seq: approval for approval in run.approvals if approval.status == "pending" and approval.call
-    }
+    pending = [approval for approval in run.approvals if approval.status == "pending"]
+    asked = {approval.call.seq if approval.call is not None else None: approval for approval in pending}
     for seq, row in then.items():
         if seq in asked and row["status"] in ("approved", "rejected", "expired"):
-            told = {"by": row["decided_by"], "edited": row["edited"], "reason": row["decision_reason"]}
+            told = {
+                "by": row["decided_by"],
+                "edited": row["edited"],
+                "reason": row["decision_reason"],
+                "chosen": row["chosen"],
+            }
             decide(state, asked[seq], row["status"], **told)
             return True
     # Nobody had decided, or the tool did not ask then.

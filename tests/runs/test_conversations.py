@@ -16,6 +16,7 @@ from flask_instruct.adapters.scripted import Turn
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.adapters.scripted import register_script
 from flask_instruct.messages import ModelRequest
+from flask_instruct.runs.approval import Approval
 from flask_instruct.runs.claim import claim
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
@@ -28,6 +29,7 @@ from .conftest import reread
 from .conftest import wait_for_end
 from .notebook import Notebook
 from .notebook import NoteKeeper
+from .notebook import Planner
 from .notebook import db
 from .notebook import instruct
 
@@ -79,6 +81,21 @@ def test_a_branch_hears_only_what_it_continues(ask: Ask, app: Flask) -> None:
         [go, "Answer 1.", go],
         [go, "Answer 1.", go, "Answer 5.", go],
     ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"), [(None, "All of its changes"), ([1], "1 of its changes"), ([], "None of its")]
+)
+def test_the_next_run_hears_what_became_of_a_preview(ask: Ask, app: Flask, chosen: list[int] | None, told: str) -> None:
+    heard: list[str] = []
+    register_script("listen", lambda request: heard.append(request.messages[-2].text) or [Say("Well.")])
+    turns = [[Use("jot", text="a"), Use("jot", text="b")], [Say("Done.")]]
+    run = ask(turns=turns, handler=Planner, conversation="c", preview=True, actor="author")
+    generate(run.id)
+    instruct.approve(db.session.scalars(sa.select(Approval)).one(), actor="author", chosen=chosen)
+    generate(run.id)
+    generate(ask("listen", conversation="c").id)
+    assert told in heard[0]
 
 
 def test_only_a_run_of_the_conversation_can_be_continued(ask: Ask, app: Flask) -> None:

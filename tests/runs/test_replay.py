@@ -51,6 +51,7 @@ from .notebook import ChiefKeeper
 from .notebook import Note
 from .notebook import Notebook
 from .notebook import NoteKeeper
+from .notebook import Planner
 from .notebook import db
 from .notebook import instruct
 
@@ -550,3 +551,32 @@ def test_a_replay_of_a_run_that_was_stopped_as_it_waited_waits_and_is_stopped(
     reread(run).cancel()
     again(run).assert_same()
     assert notes() == ["b"]
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_a_replay_accepts_what_people_accepted(
+    app: Flask, ask: Callable[..., Run], again: Again, preview: bool
+) -> None:
+    db.session.add_all([Note(notebook_id=1, text=text) for text in ("one", "two", "three")])
+    db.session.commit()
+    run = ask(turns=[[Use("rework", suffix="!")], [Say("Done.")]], handler=Planner, preview=preview)
+    generate(run.id)
+    instruct.approve(db.session.scalars(sa.select(Approval)).one(), actor="lead", chosen=[1, 2])
+    generate(run.id)
+    assert reread(run).status == "succeeded"
+
+    def as_before() -> None:
+        db.session.execute(sa.update(Notebook).values(title="Field notes"))
+        db.session.add_all([Note(id=number, notebook_id=1, text=text) for number, text in NUMBERED.items()])
+
+    again(run, prepare=as_before).assert_same()
+
+
+NUMBERED = {1: "one", 2: "two", 3: "three"}
+
+
+def test_an_undo_cannot_be_replayed(app: Flask, ask: Callable[..., Run], again: Again) -> None:
+    run = ask(turns=[[Use("write", text="a")], []])
+    generate(run.id)
+    with pytest.raises(CannotReplay, match="is a person's undo"):
+        again(instruct.undo(reread(run), actor="lead").run)
