@@ -31,6 +31,7 @@ from .models import ToolCall
 from .proposals import Proposal
 from .proposals import Proposed
 from .proposals import Stage
+from .proposals import in_order
 from .proposals import unseen
 from .rows import update
 from .steps import Steps
@@ -106,7 +107,7 @@ class Calls:
             call.id,
             call.name,
             outcome.content,
-            tuple(capture.changes),
+            in_order(capture.changes),
             tuple(streams),
             tuple(promises),
             capture.problem or unseen(capture.changes),

@@ -103,6 +103,11 @@ def _proposed(data: dict[str, Any]) -> Proposed:
     )
 
 
+def in_order(changes: Iterable[Recorded]) -> tuple[Recorded, ...]:
+    """Return changes as people read them, and with the same numbers each time: by table and key."""
+    return tuple(sorted(changes, key=lambda one: (one.table, len(one.key), one.key)))
+
+
 def unseen(changes: Iterable[Recorded]) -> str | None:
     """Return why changes could not be made again as they are written down; None where they can."""
     for change in changes:

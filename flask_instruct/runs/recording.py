@@ -40,8 +40,8 @@ SETTINGS = tuple(SettingsRow.model_fields)
 
 COLUMNS: dict[type[Ledger] | str, str] = {
     Run: "id handler handler_name kind preview actor tenant conversation status user_prompt system_prompt context "
-    "attachments attached model effort attempt resumes cancel_requested error_class error_safe error_technical limit_reached "
-    "limits base_url created_at started_at ended_at",
+    "attachments attached model effort attempt resumes cancel_requested error_class error_safe error_technical "
+    "limit_reached limits base_url created_at started_at ended_at",
     Message: "id seq role state text parts finish_reason finish_raw",
     ModelCall: "message_id provider model attempt try_number input_tokens output_tokens cache_read_tokens "
     "cache_write_tokens reasoning_tokens cost seconds error_class",

@@ -145,9 +145,9 @@ def _stored(state: State, recording: Recording) -> str:
 
 def _run_again(state: State, recording: Recording, run_id: str, playback: Playback) -> None:
     engine = ledger_engine(state.db)
-    with naming(run_id):
-        going = True
-        while going:
+    going = True
+    while going:
+        with naming(run_id):
             claimed = claim(state, engine, run_id)
             if claimed is None:
                 raise CannotReplay(f"Run {run_id} could not be begun.")
@@ -156,7 +156,7 @@ def _run_again(state: State, recording: Recording, run_id: str, playback: Playba
             with request_of(state.app, run):
                 journal = PlayedJournal(state, engine, run, watch, recording)
                 carry_out(state, engine, claimed, watch, journal=journal, adapter=playback)
-            going = _decide_again(state, recording, run_id)
+        going = _decide_again(state, recording, run_id)
 
 
 def _decide_again(state: State, recording: Recording, run_id: str) -> bool:
@@ -171,13 +171,8 @@ def _decide_again(state: State, recording: Recording, run_id: str) -> bool:
     asked = {approval.call.seq if approval.call is not None else None: approval for approval in pending}
     for seq, row in then.items():
         if seq in asked and row["status"] in ("approved", "rejected", "expired"):
-            told = {
-                "by": row["decided_by"],
-                "edited": row["edited"],
-                "reason": row["decision_reason"],
-                "chosen": row["chosen"],
-            }
-            decide(state, asked[seq], row["status"], **told)
+            told = {"edited": row["edited"], "reason": row["decision_reason"], "chosen": row["chosen"]}
+            decide(state, asked[seq], row["status"], by=row["decided_by"], **told)
             return True
     # Nobody had decided, or the tool did not ask then.
     run.cancel()
@@ -255,7 +250,7 @@ def _restored(session: Session, recording: Recording) -> Run:
     return run
 
 
-_ASKED = "handler handler_name actor tenant user_prompt system_prompt context attachments attached model effort limits"
+_ASKED = "handler handler_name preview actor tenant user_prompt system_prompt context attachments attached model effort limits"
 
 
 def _run(row: Row, run_id: str, conversation: str | None) -> Run:
