@@ -393,7 +393,7 @@ def test_another_app_that_was_examined_with_the_same_prefix_is_named(site: Site,
 
 def test_a_default_model_needs_a_key(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.open(INSTRUCT_DEFAULT_MODEL="openai:gpt-5.4-mini,scripted:talk")
-    assert [finding.level for finding in site.found("default model")] == ["warning", "warning"]
+    assert [finding.level for finding in site.found("default model")] == ["error", "warning"]
     assert "OPENAI_API_KEY" in site.found("default model")[0].fix
     monkeypatch.setenv("OPENAI_API_KEY", "sk-sesame-sesame")
     assert site.found("default model")[0].level == "ok"

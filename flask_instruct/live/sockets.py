@@ -24,6 +24,7 @@ LINGER = 0.25
 """Seconds that a page has to answer our goodbye; the thread is not kept from its next request for longer."""
 
 SILENT = 1001
+TOO_BIG = 1009
 SLOW = 1013
 
 MESSAGE_BYTES = 262144
@@ -134,7 +135,7 @@ class ThreadSocket:
             self._ws.event.wait(max(0.0, min(next_ping, next_check) - now))
             self._ws.event.clear()
             while self._ws.input_buffer and self._goodbye is None:
-                receive(self._ws.input_buffer.pop(0))
+                self._take(self._ws.input_buffer.pop(0), receive)
             now = time.monotonic()
             if now >= next_check:
                 next_check = now + every
@@ -144,6 +145,13 @@ class ThreadSocket:
                 unanswered = 0 if self._ws.pong_received else unanswered + 1
                 self._ping(unanswered)
             self._write()
+
+    def _take(self, message: str | bytes, receive: Callable[[str | bytes], None]) -> None:
+        # simple-websocket's thread reads from its start, and has heard of the limit a moment later.
+        if len(message) > MESSAGE_BYTES:
+            self.close(TOO_BIG, "message too big")
+        else:
+            receive(message)
 
     @property
     def _open(self) -> bool:

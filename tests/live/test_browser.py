@@ -582,7 +582,7 @@ def test_case_13_a_refresh_during_a_refresh_is_followed_by_one_more(page: Page, 
 def test_what_arrives_while_the_page_is_fetched_survives_the_older_page(
     page: Page, new_page: NewPage, address: str, board: Board
 ) -> None:
-    open_live(page, address)
+    open_live(listening(page), address)
     late: list[str] = []
 
     def slowly(route: object) -> None:
@@ -596,6 +596,8 @@ def test_what_arrives_while_the_page_is_fetched_survives_the_older_page(
 
     page.route("**/", slowly)
     board.tell("refresh")
+    # Before it the page shows all of it already, and right after it nothing, until that was told again.
+    wait_for(lambda: "refresh" in [detail["action"] for detail in heard(page, "rendered")], message="the older page")
     wait_for(lambda: items(page) == ["a"] and page.inner_text("#title") == "Late")
     assert holds(lambda: items(page) == ["a"], 0.8)
     LivePage(page).converges()

@@ -21,6 +21,7 @@ from flask import request
 from flask_instruct.live.audience import sign_stream
 from flask_instruct.live.rate import Rate
 from flask_instruct.live.signed_out import disconnect
+from flask_instruct.live.sockets import ThreadSocket
 from tests.support import holds
 from tests.support import wait_for
 
@@ -255,6 +256,20 @@ def test_an_oversized_message_closes_1009(address: str) -> None:
     with Client(address) as page:
         page.send("x" * 300_000)
         assert page.closed() in (1009, 1006)
+
+
+@pytest.mark.parametrize("carriage", ["thread"], indirect=True)
+def test_an_oversized_message_that_comes_with_the_handshake_closes_1009(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(ws: Any, *args: Any, **options: Any) -> ThreadSocket:
+        wait_for(lambda: ws.input_buffer, message="the whole message, read before its length is limited")
+        return ThreadSocket(ws, *args, **options)
+
+    monkeypatch.setattr("flask_instruct.live.routes.ThreadSocket", late)
+    with Client(address) as page:
+        page.send("x" * 300_000)
+        assert page.closed() == 1009
 
 
 def test_a_frame_that_is_none_ends_the_socket_and_its_threads(address: str, app: Flask) -> None:

@@ -1,5 +1,5 @@
-"""The app of the crash matrix: a notebook with a page that people watch, and a handler that writes in it and posts a
-letter outside. Also the app of its workers, where an ambush may wait (see ``faults``).
+"""The app of the crash matrix: a notebook with a page that people watch, and a handler that writes in it, posts a
+letter outside and asks a person. Also the app of its workers, where an ambush may wait (see ``faults``).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .notebook import db
 FIRST_WORDS = "I will"
 STORY: list[Turn] = [
     [Say(f"{FIRST_WORDS} write.", every=0), Use("write", text="a"), Use("post", text="b")],
+    [Use("publish", text="c")],
     [Say("Done.", every=0)],
 ]
 
@@ -66,6 +67,12 @@ class Chronicler(NoteKeeper, record=Notebook):
         self._add(text)
         self.after_commit(self.send)
         return f"Wrote {text}."
+
+    @ai_tool(approval=True)
+    def publish(self, text: str) -> str:
+        """Write a note that a person has to approve."""
+        self._add(text)
+        return f"Published {text}."
 
     def send(self) -> None:
         assert self.call is not None

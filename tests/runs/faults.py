@@ -51,17 +51,25 @@ class Place:
 
     :param path: the points that are reached, in this order, when it has come.
     :param request: the number of the model's request at which it is the model's server that stands still.
+    :param decided: a person approves while everything stands still; else once the run has been put down, and at a
+        place where it has just been, after the strike.
     """
 
     name: str
     path: tuple[str, ...] = ()
     request: int = 0
     midway: bool = False
+    decided: bool = False
 
     @property
     def in_the_effect(self) -> bool:
         """Whether nobody may know afterwards if the letter was sent."""
         return self.name.startswith("effect")
+
+    @property
+    def before_the_decision(self) -> bool:
+        """Whether the strike comes before the approval."""
+        return not self.decided and self.path[-1:] == ("put down",)
 
 
 PLACES = (
@@ -85,14 +93,34 @@ PLACES = (
     Place("effect returned", ("effect returned",)),
     Place("second call leaves", ("call leaves", "call leaves")),
     Place("second request sent", request=2),
-    Place("last turn written", ("turn written", "turn written")),
+    Place("turn to approve written", ("turn written", "turn written")),
+    Place("before the wait", ("before the wait",)),
+    Place("decided before the wait", ("before the wait",), decided=True),
+    Place("put down", ("put down",)),
+    Place("decided as it is put down", ("put down",), decided=True),
+    Place("approved run claimed", ("put down", "claimed")),
+    Place("approved call begun", ("put down", "tool begun")),
+    Place("approved call before commit", ("put down", "tool returned")),
+    Place("approved call after commit", ("put down", "tool committed")),
+    Place("third call leaves", ("put down", "call leaves")),
+    Place("last turn written", ("put down", "turn written")),
     Place("before finish", ("before the end",)),
     Place("before publish of the end", ("before the end", "before publish")),
     Place("finished", ("ended",)),
 )
 FAULTS: tuple[Fault, ...] = ("work-horse", "worker", "redis", "database", "model")
 """Those of the table; a ``lock`` is tried at a few points only, as it takes half a minute."""
-UNCONNECTED = ("before claim", "claimed", "call leaves")
+UNCONNECTED = (
+    "before claim",
+    "claimed",
+    "call leaves",
+    "approved run claimed",
+    "approved call begun",
+    "approved call before commit",
+    "approved call after commit",
+    "third call leaves",
+)
+"""In a process that has not asked the model yet."""
 
 
 def impossible(place: Place, fault: Fault) -> str | None:
@@ -115,7 +143,7 @@ class Ambush:
 
     def __init__(self, folder: Path | None = None, path: tuple[str, ...] = (), disk: str | None = None) -> None:
         self._folder = folder
-        self._left = list(path)
+        self._path = path
         self._disk = disk
 
     @classmethod
@@ -136,11 +164,15 @@ class Ambush:
             _write(self._folder / "horse", str(os.getpid()))
             if self._disk:
                 threading.Thread(target=self._lose_disk, args=[self._folder, self._disk], daemon=True).start()
-        if not self._left or point != self._left[0]:
+        # In files, as the process that goes on with a run that was put down is another one.
+        passed = [self._folder / f"passed {number}" for number in range(len(self._path))]
+        step = sum(file.exists() for file in passed)
+        if step == len(passed) or point != self._path[step]:
             return
-        self._left.pop(0)
-        if not self._left and not (self._folder / "reached").exists():
+        if step == len(passed) - 1:
             _write(self._folder / "reached", point)
+        _write(passed[step], point)
+        if step == len(passed) - 1:
             wait_for((self._folder / "struck").exists, 60)
 
     def _lose_disk(self, folder: Path, database: str) -> None:

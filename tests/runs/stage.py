@@ -73,6 +73,7 @@ class Outcome:
     page: str
     letters: int
     effect: str
+    approvals: list[tuple[str, str | None]]
     attempt: int = field(compare=False)
     seconds: float = field(compare=False, default=0.0)
     """From the strike until the run had ended and the watched page showed it."""
@@ -119,6 +120,8 @@ class Stage:
             struck = time.monotonic()
             if fault is not None:
                 wait_for(lambda: self._reached(place, run), 30, f"the run to come to {place.name!r}")
+                if place.decided:
+                    self.approve(run)
                 struck = time.monotonic()
                 scene = Scene(
                     self.folder,
@@ -130,16 +133,38 @@ class Stage:
                     lambda: bool(reread(run).ended),
                 )
                 STRIKES[fault](scene)
-            wait_for_end(run, 40)
+            self.finish(run)
             wait_for(lambda: not unpublished(), 20, "every broadcast to go out")
             watched_equals_loaded(page, self.address)
             seconds = time.monotonic() - struck
         return self._outcome(run, seconds)
 
+    def approve(self, run: Run) -> None:
+        """Decide as a person does about the one call of a run that asks, once it asks."""
+        [asked] = wait_for(lambda: reread(run).approvals, 30, "the run to ask")
+        instruct.approve(asked, actor="lead")
+        db.session.remove()
+
+    def finish(self, run: Run) -> Run:
+        """Approve as soon as the run waits for it, unless that was done, and wait for the end."""
+        wait_for(lambda: not self._undecided(run), 40, "the run to wait for a person")
+        return wait_for_end(run, 40)
+
+    def _undecided(self, run: Run) -> bool:
+        """Tell whether the approval is still to come; gives it when the run waits for it."""
+        found = reread(run)
+        if found.status == "waiting_approval":
+            self.approve(run)
+        return not found.ended and not any(one.status == "approved" for one in reread(run).approvals)
+
     def _reached(self, place: Place, run: Run) -> bool:
         if place.midway:
             return any(message.text for message in reread(run).messages)
-        return self.model.reached.is_set() if place.request else (self.folder / "reached").exists()
+        if place.request:
+            return self.model.reached.is_set()
+        if not place.before_the_decision and not place.decided:
+            self._undecided(run)
+        return (self.folder / "reached").exists()
 
     def _outcome(self, run: Run, seconds: float) -> Outcome:
         ended = reread(run)
@@ -153,6 +178,7 @@ class Stage:
             without_names(content_of(fetch(self.address, PATH))),
             len(letters.read_text().splitlines()) if letters.exists() else 0,
             db.session.scalars(sa.select(Effect.status).where(Effect.run_id == run.id)).one(),
+            [(approval.status, approval.decided_by) for approval in ended.approvals],
             ended.attempt,
             seconds,
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 import sqlalchemy as sa
 from flask import Flask
 from rq.serializers import JSONSerializer
@@ -173,22 +174,48 @@ def test_each_of_several_workers_has_its_own_share(app: Flask, ask: Ask, worker:
     wait_for(lambda: len(before & children(process)) == 1 and len(children(process)) == 3, message="two new workers")
 
 
-def test_a_plain_rq_worker_carries_out_runs_as_documented(
-    app: Flask, ask: Ask, start: Callable[..., Process], settings: dict[str, str]
+@pytest.fixture
+def plain_worker(start: Callable[..., Process], settings: dict[str, str]) -> Callable[[str], Process]:
+    """Start RQ's own worker for the notebook app, with a line of the documentation."""
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    lines = [line for line in page.splitlines() if " rq worker " in line and line.startswith("FLASK_APP=")]
+    assert all(line.endswith(" instruct") for line in lines)
+
+    plain, careful = sorted(lines, key=lambda line: "--queue-class" in line)
+    assert ("--queue-class" in plain, "--queue-class" in careful) == (False, True)
+
+    def plain_worker(kind: str) -> Process:
+        line = {"plain": plain, "careful": careful}[kind].removesuffix("instruct") + settings["INSTRUCT_QUEUE"]
+        variable, rq, *arguments = shlex.split(line.replace("$INSTRUCT_REDIS_URL", settings["INSTRUCT_REDIS_URL"]))
+        assert (variable, rq) == ("FLASK_APP=yourapp", "rq")
+        env = {**settings, "FLASK_APP": "tests.runs.notebook"}
+        return start([sys.executable, "-m", "rq.cli", *arguments], env=env, cwd=ROOT)
+
+    return plain_worker
+
+
+@pytest.mark.parametrize("kind", ["plain", "careful"])
+def test_rqs_own_worker_carries_out_runs_as_documented(
+    app: Flask, ask: Ask, plain_worker: Callable[[str], Process], kind: str
 ) -> None:
     """It has no app context of its own, and runs have one all the same (Flask-RQ2#50)."""
-    page = (ROOT / "docs" / "deployment.md").read_text()
-    (line,) = [line for line in page.splitlines() if " rq worker " in line and line.startswith("FLASK_APP=")]
-    assert line.endswith(" instruct")
-    line = line.removesuffix("instruct") + settings["INSTRUCT_QUEUE"]
-    variable, rq, *arguments = shlex.split(line.replace("$INSTRUCT_REDIS_URL", settings["INSTRUCT_REDIS_URL"]))
-    assert (variable, rq) == ("FLASK_APP=yourapp", "rq")
-    env = {**settings, "FLASK_APP": "tests.runs.notebook"}
     run = ask("write_two")
-    start([sys.executable, "-m", "rq.cli", *arguments], env=env, cwd=ROOT)
+    plain_worker(kind)
     ended = wait_for_end(run, timeout=40)
     assert (ended.status, ended.attempt) == ("succeeded", 1)
     assert notes() == ["a", "b", "finished: stop"]
+
+
+def test_rqs_own_worker_with_our_queue_class_drops_what_is_no_job(
+    app: Flask, ask: Ask, plain_worker: Callable[[str], Process]
+) -> None:
+    queue = run_queue(app.extensions["instruct"])
+    queue.connection.rpush(queue.key, b"\xff\xfe", "no job")
+    run = ask("write_two")
+    worker = plain_worker("careful")
+    assert wait_for_end(run, timeout=40).status == "succeeded"
+    assert worker.running
+    assert queue.get_job_ids() == []
 
 
 def test_a_run_that_kills_every_worker_is_given_up(app: Flask, ask: Ask, worker: StartWorker) -> None:
