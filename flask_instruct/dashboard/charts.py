@@ -12,8 +12,8 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Literal
 
+from ..panel import numbers
 from ..panel.language import gettext as _
-from . import numbers
 from . import words
 from .figures import OUTCOMES
 from .figures import Figures

@@ -21,6 +21,11 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm import scoped_session
 from sqlalchemy.orm import selectinload
 
+from ..panel.differences import Difference
+from ..panel.differences import differences
+from ..panel.values import in_words
+from ..panel.values import key_in_words
+from ..panel.values import plain
 from ..runs.approval import Approval
 from ..runs.change import Change
 from ..runs.models import Message
@@ -29,11 +34,6 @@ from ..runs.models import Run
 from ..runs.models import ToolCall
 from ..runs.spending import Spending
 from ..runs.spending import spent_by_run
-from .differences import Difference
-from .differences import differences
-from .values import in_words
-from .values import key_in_words
-from .values import plain
 
 AnySession = Session | scoped_session[Any]
 Veil = Callable[[str], str]

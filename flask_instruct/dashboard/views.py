@@ -25,6 +25,7 @@ from ..errors import InstructError
 from ..handlers import registered
 from ..live.page import instruct_scripts
 from ..live.page import turbo_stream_from
+from ..panel import numbers
 from ..panel.keys import PANEL
 from ..panel.keys import panel_key
 from ..panel.language import gettext as _
@@ -36,7 +37,6 @@ from ..runs.recording import export
 from . import charts
 from . import filters
 from . import listing
-from . import numbers
 from . import spreadsheet
 from . import words
 from .access import refusal

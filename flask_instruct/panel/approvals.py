@@ -28,6 +28,7 @@ from ..runs.approval import Approval
 from ..state import actor_id
 from . import forms
 from . import words
+from .fields import Field
 from .fields import fields_of
 from .fields import read_fields
 from .forms import Refused
@@ -35,6 +36,7 @@ from .keys import INBOX
 from .keys import panel_key
 from .language import gettext as _
 from .page import asset_url
+from .proposing import proposal_of
 from .rendering import render
 from .views import answered
 from .views import blueprint
@@ -88,7 +90,7 @@ def decide(approval_id: UUID, decision: str) -> ResponseReturnValue:
             deciding.reject(state, approval, actor=posted.actor, by=by, reason=reason)
         else:
             edited = _edited(posted.handler, approval)
-            deciding.approve(state, approval, actor=posted.actor, by=by, arguments=edited)
+            deciding.approve(state, approval, actor=posted.actor, by=by, arguments=edited, chosen=_chosen(approval))
     except NotAllowed:
         current_app.logger.warning("%s may not decide about approval %s", by, approval_id)
         raise Refused(403, _("You are not allowed to decide this.")) from None
@@ -103,7 +105,7 @@ def decide(approval_id: UUID, decision: str) -> ResponseReturnValue:
 
 def _edited(handler: AiResponseHandler, approval: Approval) -> str | None:
     """Return the arguments that the form has, as JSON; None where it has none."""
-    if not request.form.get("edit"):
+    if not request.form.get("edit") or approval.call_id is None:
         return None
     tool, before = deciding.checked(handler, approval.tool, approval.arguments)
     given = read_fields(tool.parameters_schema(), request.form)
@@ -111,6 +113,20 @@ def _edited(handler: AiResponseHandler, approval: Approval) -> str | None:
     asked = json.loads(approval.arguments)
     kept = {name: value for name, value in given.items() if name in asked or before.get(name) != value}
     return json.dumps(kept, ensure_ascii=False)
+
+
+def _chosen(approval: Approval) -> list[int] | None:
+    """Return the numbers of the changes that are ticked; None where all are, or none could be chosen.
+
+    :raises Refused: 409 where the proposal has changed since the page was made.
+    """
+    proposal = proposal_of(approval)
+    if not request.form.get("edit") or proposal is None or not proposal.may_choose:
+        return None
+    if request.form.get("shown") != f"{approval.stale}.{proposal.count}":
+        raise Refused(409, _("What would change is no longer what you saw. Look at it again."))
+    numbers = [int(text) for text in request.form.getlist("change") if text.isdecimal()]
+    return None if len(set(numbers)) >= proposal.count else numbers
 
 
 def _too_late(error: AlreadyDecided) -> str:
@@ -138,11 +154,10 @@ def _shown(
 ) -> ResponseReturnValue:
     state = _state()
     faults = {problem.path.partition(".")[0]: problem.message for problem in error.problems} if error else {}
+    fields: list[Field] | None = []
     try:
-        tool, checked = deciding.checked(handler, approval.tool, approval.arguments)
-        schema = tool.parameters_schema()
-        values = read_fields(schema, request.form) if error else {**checked, **json.loads(approval.arguments)}
-        fields = fields_of(schema, values, faults)
+        if approval.call_id is not None:
+            fields = _fields(handler, approval, faults)
     except (HandlerError, InvalidArguments):
         # The tool has changed since it was asked for: it can be rejected, and approved no more.
         fields = None
@@ -153,10 +168,19 @@ def _shown(
         run=approval.run,
         form=forms.form_for(state, handler),
         fields=fields,
+        proposal=proposal_of(approval),
         faults=faults,
         may=deciding.may_decide(state, approval, state.actor()),
         longest_reason=LONGEST_REASON,
     )
+
+
+def _fields(handler: AiResponseHandler, approval: Approval, faults: dict[str, str]) -> list[Field]:
+    given = approval.edited or approval.arguments
+    tool, checked = deciding.checked(handler, approval.tool, given)
+    schema = tool.parameters_schema()
+    values = read_fields(schema, request.form) if faults else {**checked, **json.loads(given)}
+    return fields_of(schema, values, faults)
 
 
 def _page(template: str, *, status: int = 200, **context: Any) -> ResponseReturnValue:

@@ -47,6 +47,8 @@ class PanelObserver:
 
     def run_changed(self, run: Run) -> None:
         self._announce(run)
+        if run.preview:
+            broadcast_refresh_to(INBOX)
 
     def message_started(self, run: Run, message: Message) -> None:
         _send(run, "append", f"instruct_run_{run.id}_messages", "message.html", message=message)

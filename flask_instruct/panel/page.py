@@ -101,6 +101,7 @@ def shown_panel(
         announcement=words.announcement(spokesman(runs)),
         form=form_for(state, worker),
         approves=may_approve(state, worker),
+        previews=any(tool.preview for tool in worker.ai_tools()),
         stream=turbo_stream_from(PANEL, gid),
         assets=_assets(),
         live_scripts=instruct_scripts,

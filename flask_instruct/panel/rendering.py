@@ -12,6 +12,7 @@ from flask import current_app
 from jinja2 import Environment
 from markupsafe import Markup
 
+from . import proposing
 from . import undoing
 from . import words
 from .language import gettext
@@ -27,6 +28,7 @@ def render(template: str, **context: Any) -> Markup:
         "_": gettext,
         "ngettext": ngettext,
         "words": words,
+        "proposing": proposing,
         "undoing": undoing,
         "markdown": markdown,
         "debug": current_app.debug,

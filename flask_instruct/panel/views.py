@@ -60,7 +60,8 @@ def start_run() -> ResponseReturnValue:
     text = forms.prompt_text()
     chat_id = chat_id_of(request.form.get("chat"))
     thread = {} if chat_id is None else _in_thread(posted, chat_id)
-    run = Instruct().generate_for(posted.handler, user_prompt=text, actor=posted.actor, **thread)
+    preview = bool(request.form.get("preview"))
+    run = Instruct().generate_for(posted.handler, user_prompt=text, actor=posted.actor, preview=preview, **thread)
     key = panel_key(posted.gid)
     if not _by_script():
         return _back(key) if chat_id is None else redirect(forms.way_back(chat=chat_id), 303)

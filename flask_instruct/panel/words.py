@@ -144,6 +144,7 @@ OUTCOMES: dict[str, str] = {
 
 
 DECISIONS: dict[str, tuple[str, str]] = {
+    "gathering": (_("Still at work"), _("Still at work")),
     "pending": (_("Needs approval"), _("Needs approval")),
     "approved": (_("Approved"), _("Approved by %(name)s")),
     "rejected": (_("Not approved"), _("Not approved by %(name)s")),
@@ -277,6 +278,11 @@ def _named(actor: str) -> str | None:
     except Exception:
         logger.exception("The @instruct.actor_name rule failed")
         return None
+
+
+def approval_title(approval: Approval) -> str:
+    """Name what a person is asked about: a tool, or all that a request would change."""
+    return gettext(_("What a request would change")) if approval.call_id is None else title_of(approval.tool)
 
 
 def decided(approval: Approval) -> str:

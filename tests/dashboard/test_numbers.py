@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 from flask_babel import Babel
 
-from flask_instruct.dashboard import numbers
+from flask_instruct.panel import numbers
 
 WHEN = datetime(2030, 5, 1, 14, 5, 9, tzinfo=UTC)
 

@@ -111,6 +111,13 @@ class Arranger(AiResponseHandler, record=Board):
             db.session.add(Card(board_id=self.record.id, text=f"{title} {number + 1} {style} {secret}"))
         return f"Published {copies}."
 
+    @ai_tool(approval=True, preview=True)
+    def rewrite(self, title: str) -> str:
+        """Give the board a title and two cards."""
+        self.record.title = title
+        db.session.add_all([Card(board_id=self.record.id, text=f"{title} {number}") for number in (1, 2)])
+        return "Rewritten."
+
     def authorize_approval(self, tool: object, arguments: object, actor: object) -> bool:
         return str(actor).startswith("Lead")
 
@@ -135,6 +142,7 @@ STORIES: Mapping[str, list[Turn]] = {
         [Say("I would publish.", every=0), Use("publish", title="One", copies=2), Use("add_card", text="beside")],
         [Say("Done.", every=0)],
     ],
+    "Rewrite": [[Use("rewrite", title="Plan of *the* week")], [Say("Done.", every=0)]],
     "Chat": [[Say("Hello, 👋 *world*.\r\nAnd more.", every=0.01)]],
     "Hold": [[Say("I hold.", every=0), Use("hold", why="to be looked at"), Use("check")], [Say("Done.")]],
     "Long": [[Say(LONG, every=0.004, size=10)], [Say("Done.")]],

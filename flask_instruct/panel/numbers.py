@@ -13,8 +13,8 @@ from typing import Any
 
 from flask import current_app
 
-from ..panel.language import gettext as _
-from ..panel.language import whole_duration
+from .language import gettext as _
+from .language import whole_duration
 
 _CENT = Decimal("0.01")
 

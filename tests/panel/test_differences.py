@@ -11,13 +11,13 @@ from flask import Flask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flask_instruct.dashboard.differences import Piece
-from flask_instruct.dashboard.differences import differences
-from flask_instruct.dashboard.differences import items
-from flask_instruct.dashboard.differences import words
-from flask_instruct.dashboard.values import in_words
-from flask_instruct.dashboard.values import key_in_words
-from flask_instruct.dashboard.values import plain
+from flask_instruct.panel.differences import Piece
+from flask_instruct.panel.differences import differences
+from flask_instruct.panel.differences import items
+from flask_instruct.panel.differences import words
+from flask_instruct.panel.values import in_words
+from flask_instruct.panel.values import key_in_words
+from flask_instruct.panel.values import plain
 
 
 def sides(pieces: tuple[Piece, ...]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from ..panel.language import gettext as _
+from .language import gettext as _
 from .numbers import whole
 
 DIGEST_CHARS = 12
