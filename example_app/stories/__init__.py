@@ -22,31 +22,12 @@ from .scene import Story
 
 MODEL = "scripted:studio"
 
-_FIRST = (
-    "review",
-    "repair",
-    "build",
-    "rewrite",
-    "publish",
-    "propose",
-    "comments",
-    "email",
-    "sources",
-    "levels",
-    "guide",
-    "half",
-    "title",
+_ORDER = (
+    *("review", "repair", "build", "rewrite", "publish", "propose", "comments"),
+    *("email", "sources", "levels", "guide", "half", "title", "fair"),
 )
-_ORDER = (*_FIRST, "fair")
-_ALL = (
-    *review.STORIES,
-    *rubric.STORIES,
-    *writing.STORIES,
-    *talk.STORIES,
-    *mail.STORIES,
-    *publishing.STORIES,
-    *trouble.STORIES,
-)
+_PLACES = (review, rubric, writing, talk, mail, publishing, trouble)
+_ALL = [each for place in _PLACES for each in place.STORIES]
 
 CATALOGUE: tuple[Story, ...] = tuple(
     sorted(_ALL, key=lambda each: _ORDER.index(each.name) if each.name in _ORDER else len(_ORDER))
