@@ -53,8 +53,19 @@ def rename(
 def set_status(assessment: Assessment, status: str, by: Editor) -> None:
     if status not in STATUSES:
         raise EditError(f"The status is one of {', '.join(STATUSES)}.", "status")
+    if status == "published" != assessment.status and (found := problems(assessment)):
+        raise EditError(f"Only a complete rubric can be published. {' '.join(found)}", "status")
     assessment.status = status
     _touch(assessment, by)
+
+
+def publish(assessment: Assessment, by: Editor, *, due_on: date | None = None) -> None:
+    """Show an assessment to its students, who have until a day; without one the due date stays as it is."""
+    if assessment.status == "published":
+        raise EditError("The assessment is published already.", "status")
+    set_status(assessment, "published", by)
+    if due_on is not None:
+        assessment.due_on = due_on
 
 
 def rewrite_instructions(assessment: Assessment, text: str, by: Editor) -> None:

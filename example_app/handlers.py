@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from typing import Annotated
 from typing import Any
 
@@ -43,10 +44,25 @@ class CriterionWeight(BaseModel):
     weight: Weight
 
 
-class AssessmentUpdater(AiResponseHandler, record=Assessment):
-    """The tools. Each makes one change and says what is now true, so that the model needs no second look."""
+LONG_MAIL = 1000
+"""Characters of a mail that a lead reads before it goes out, whoever asked for it."""
 
-    @ai_tool
+
+def _why_a_lead_reads_it(handler: AiResponseHandler, arguments: dict[str, Any]) -> bool | str:
+    """Say why a mail waits for a lead: whoever can comment can put words into the AI's mouth."""
+    asked_by = _person(handler.call.actor if handler.call else None)
+    if asked_by is None or not asked_by.is_lead:
+        return "Mail to students needs a lead."
+    return "This is a long mail: please read it first." if len(arguments["text"]) > LONG_MAIL else False
+
+
+class AssessmentUpdater(AiResponseHandler, record=Assessment):
+    """The tools. Each makes one change and says what is now true, so that the model needs no second look.
+
+    All but the mail touch nothing but the database, so that they can show what they would change before they do.
+    """
+
+    @ai_tool(preview=True)
     def read_assessment(self) -> dict[str, Any]:
         """Read the whole assessment: title, instructions, rubric with ids and weights, and the comments with ids."""
         assessment: Assessment = self.record
@@ -63,7 +79,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
             "read_at": now().isoformat(timespec="milliseconds"),
         }
 
-    @ai_tool
+    @ai_tool(preview=True)
     def rename(self, new_title: str) -> str:
         """Give the assessment a new title.
 
@@ -73,7 +89,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
             editing.rename(self.record, new_title, self._editor)
         return f"The title is now “{self.record.title}”."
 
-    @ai_tool
+    @ai_tool(preview=True)
     def update_instructions(self, new_instructions: str) -> str:
         """Replace the instructions that students read.
 
@@ -83,12 +99,12 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
             editing.rewrite_instructions(self.record, new_instructions, self._editor)
         return f"Instructions replaced; they now have {self.record.word_count} words."
 
-    @ai_tool
+    @ai_tool(preview=True)
     def check_instructions(self) -> str:
         """Measure the instructions: words, sentence length, the longest sentence, and what students may miss."""
         return report(self.record.instructions)
 
-    @ai_tool
+    @ai_tool(preview=True)
     def add_criterion(
         self,
         name: str,
@@ -113,7 +129,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
                 editing.set_levels(criterion, _pairs(levels), self._editor)
         return f"Added criterion {criterion.id} “{criterion.name}”. {self._total()}"
 
-    @ai_tool
+    @ai_tool(preview=True)
     def update_criterion(
         self, criterion_id: int, name: str | None = None, weight: Weight | None = None, description: str | None = None
     ) -> str:
@@ -128,7 +144,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
             editing.change_criterion(criterion, self._editor, name=name, weight=weight, description=description)
         return f"Criterion {criterion.id} “{criterion.name}” has weight {criterion.weight}. {self._total()}"
 
-    @ai_tool
+    @ai_tool(preview=True)
     def remove_criterion(self, criterion_id: int) -> str:
         """Remove a criterion and its levels from the rubric.
 
@@ -139,7 +155,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
         editing.remove_criterion(criterion, self._editor)
         return f"Removed “{name}”. {self._total()}"
 
-    @ai_tool
+    @ai_tool(preview=True)
     def move_criterion(self, criterion_id: int, position: Annotated[int, Field(ge=1)]) -> str:
         """Move a criterion to another place in the rubric.
 
@@ -150,7 +166,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
         editing.move_criterion(criterion, position, self._editor)
         return "The order is now: " + ", ".join(other.name for other in self.record.criteria) + "."
 
-    @ai_tool
+    @ai_tool(preview=True)
     def set_weights(self, weights: list[CriterionWeight]) -> str:
         """Set the weights of all criteria at once. They must add up to 100.
 
@@ -160,7 +176,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
             editing.set_weights(self.record, {entry.criterion_id: entry.weight for entry in weights}, self._editor)
         return "Weights set: " + ", ".join(f"{other.name} {other.weight}" for other in self.record.criteria) + "."
 
-    @ai_tool
+    @ai_tool(preview=True)
     def set_levels(self, criterion_id: int, levels: list[LevelText]) -> str:
         """Replace the levels of a criterion.
 
@@ -172,7 +188,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
             editing.set_levels(criterion, _pairs(levels), self._editor)
         return f"“{criterion.name}” now has {len(criterion.levels)} levels."
 
-    @ai_tool
+    @ai_tool(preview=True)
     def check_rubric(self) -> str:
         """Check the rubric: weights that do not add up to 100, criteria without weight or levels."""
         problems = editing.problems(self.record)
@@ -180,7 +196,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
             return f"The rubric is complete: {len(self.record.criteria)} criteria, and the weights add up to 100."
         return "The rubric is not ready:\n" + "\n".join(f"- {problem}" for problem in problems)
 
-    @ai_tool
+    @ai_tool(preview=True)
     def add_comment(self, text: str, reply_to: int | None = None) -> str:
         """Write a comment for the people who work on this assessment.
 
@@ -192,7 +208,7 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
             comment = editing.add_comment(self.record, text, self._editor, reply_to=parent)
         return f"Comment {comment.id} added."
 
-    @ai_tool
+    @ai_tool(preview=True)
     def resolve_comment(self, comment_id: int) -> str:
         """Mark a thread of comments as settled.
 
@@ -203,7 +219,32 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
         editing.resolve(thread, self._editor)
         return f"Thread {thread.id} is marked as settled."
 
-    @ai_tool
+    @ai_tool(approval=lambda handler, arguments: "Choose which of these edits to keep.", preview=True)
+    def propose_revision(self, new_title: str, new_instructions: str, weights: list[CriterionWeight]) -> str:
+        """Propose a new title, new instructions and new weights at once. A person sees them first, and chooses.
+
+        :param new_title: The title, at most 120 characters.
+        :param new_instructions: The whole revised text, in Markdown.
+        :param weights: One entry for every criterion; they must add up to 100.
+        """
+        with _told_to_the_model():
+            editing.rename(self.record, new_title, self._editor)
+            editing.rewrite_instructions(self.record, new_instructions, self._editor)
+            editing.set_weights(self.record, {entry.criterion_id: entry.weight for entry in weights}, self._editor)
+        return "The title, the instructions and the weights are revised."
+
+    @ai_tool(approval=lambda handler, arguments: "Publishing needs a lead.", preview=True)
+    def publish(self, due_on: date | None = None) -> str:
+        """Show the assessment to its students. Its rubric must be complete, and a lead must approve.
+
+        :param due_on: Until when they have time; left out, the due date stays as it is.
+        """
+        with _told_to_the_model():
+            editing.publish(self.record, self._editor, due_on=due_on)
+        until = f", due on {self.record.due_on.isoformat()}" if self.record.due_on else ""
+        return f"“{self.record.title}” is published{until}."
+
+    @ai_tool(approval=_why_a_lead_reads_it)
     def email_students(self, subject: str, text: str) -> str:
         """E-mail everybody who takes the course. A mail cannot be taken back, so do it only when you were asked to.
 
@@ -223,11 +264,13 @@ class AssessmentUpdater(AiResponseHandler, record=Assessment):
         mail.sent_at = now()
 
     def authorize_tool(self, tool: type[Tool], arguments: dict[str, Any], actor: Any) -> bool:
-        """Let only a lead write to students: whoever can comment can put words into the AI's mouth."""
-        if tool.identifier != "email_students":
-            return True
-        person = db.session.get(User, int(actor)) if str(actor or "").isdecimal() else None
-        return person is not None and person.role == "lead"
+        """Let only people of the studio have mail written to students; an author's then waits for a lead."""
+        return tool.identifier != "email_students" or _person(actor) is not None
+
+    def authorize_approval(self, tool: type[Tool], arguments: dict[str, Any], actor: Any) -> bool:
+        """Let a lead decide about what reaches students, and anybody about an edit that they can make themselves."""
+        person = _person(actor)
+        return person is not None and (person.is_lead or tool.identifier not in ("publish", "email_students"))
 
     @property
     def _editor(self) -> Editor:
@@ -260,6 +303,13 @@ def _told_to_the_model() -> Iterator[None]:
         yield
     except editing.EditError as error:
         raise ToolError(str(error)) from None
+
+
+def _person(actor: Any) -> User | None:
+    """Return who that is: the person in a request, or in the worker the id that the run has kept."""
+    if isinstance(actor, User):
+        return actor
+    return db.session.get(User, int(actor)) if str(actor or "").isdecimal() else None
 
 
 def _pairs(levels: list[LevelText]) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from .database import now
 TOTAL = 100
 """What the weights of a rubric add up to, in percent."""
 
-STATUSES = {"draft": "Draft", "in_review": "In review"}
+STATUSES = {"draft": "Draft", "in_review": "In review", "published": "Published"}
 AI_NAME = "AI assistant"
 
 
@@ -42,6 +42,10 @@ class User(db.Model):  # type: ignore[name-defined,misc]  # Flask-SQLAlchemy mak
     @property
     def editor(self) -> Editor:
         return Editor(self.name, user_id=self.id)
+
+    @property
+    def is_lead(self) -> bool:
+        return self.role == "lead"
 
 
 class Assessment(db.Model):  # type: ignore[name-defined,misc]

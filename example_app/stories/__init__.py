@@ -11,6 +11,7 @@ from flask_instruct.messages import ModelRequest
 from ..models import TOTAL
 from ..models import Assessment
 from . import mail
+from . import publishing
 from . import review
 from . import rubric
 from . import talk
@@ -21,9 +22,12 @@ from .scene import Story
 
 MODEL = "scripted:studio"
 
-_FIRST = ("review", "repair", "build", "rewrite", "comments", "email", "sources", "levels", "guide", "half", "title")
-_ORDER = (*_FIRST, "fair")
-_ALL = (*review.STORIES, *rubric.STORIES, *writing.STORIES, *talk.STORIES, *mail.STORIES, *trouble.STORIES)
+_ORDER = (
+    *("review", "repair", "build", "rewrite", "publish", "propose", "comments"),
+    *("email", "sources", "levels", "guide", "half", "title", "fair"),
+)
+_PLACES = (review, rubric, writing, talk, mail, publishing, trouble)
+_ALL = [each for place in _PLACES for each in place.STORIES]
 
 CATALOGUE: tuple[Story, ...] = tuple(
     sorted(_ALL, key=lambda each: _ORDER.index(each.name) if each.name in _ORDER else len(_ORDER))
@@ -64,7 +68,7 @@ def _pointless(assessment: Assessment) -> Iterable[str]:
     if assessment.criteria:
         yield "build"
     else:
-        yield from ("review", "repair", "sources", "levels", "half", "endless")
+        yield from ("review", "repair", "sources", "levels", "half", "endless", "publish", "propose")
     if assessment.total == TOTAL:
         yield "repair"
     if all(criterion.levels for criterion in assessment.criteria):

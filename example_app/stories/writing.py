@@ -13,6 +13,7 @@ from ..readability import sentences
 from .scene import JsonObject
 from .scene import Scene
 from .scene import Story
+from .scene import shares
 from .texts import ADVICE
 from .texts import words
 
@@ -64,6 +65,30 @@ def plain_instructions(assessment: JsonObject) -> str:
         practical.append("The rubric says how the work is marked.")
     parts = zip(HEADINGS, (tasks, practical), strict=True)
     return "\n\n".join(f"**{heading}**\n\n" + _list(lines, heading) for heading, lines in parts if lines)
+
+
+def propose(scene: Scene) -> list[Step]:
+    """Propose a title, instructions and weights at once, which a person sees before anything is done."""
+    match scene.turn:
+        case 0:
+            return [Say("I'll read the assessment, and change nothing yet.\n"), Use("read_assessment")]
+        case 1 if not scene.criteria or not scene.assessment["instructions"].strip():
+            return [Say("There is too little here to revise: it needs instructions and a rubric first.")]
+        case 1:
+            weights = shares({each["id"]: 1 for each in scene.criteria})
+            return [
+                Say("This is what I would change. Nothing is done before you have chosen.\n"),
+                Use(
+                    "propose_revision",
+                    new_title=_title(scene.assessment),
+                    new_instructions=plain_instructions(scene.assessment),
+                    weights=[{"criterion_id": key, "weight": weight} for key, weight in weights.items()],
+                ),
+            ]
+        case _ if scene.failures:
+            return [Say("I left everything as it was. " + " ".join(scene.failures))]
+        case _:
+            return [Say("What you accepted is done, and nothing else. *Undo* takes it back.")]
 
 
 def better_title(scene: Scene) -> list[Step]:
@@ -154,6 +179,14 @@ def _first_line(text: str) -> str:
 
 
 STORIES = [
+    Story(
+        "propose",
+        "Preview a revision",
+        "Preview a revision before you change anything",
+        "propose a title, instructions and weights at once; you see what would change, and choose",
+        propose,
+        (r"\bpreview", r"\bpropose", r"\brevision\b"),
+    ),
     Story(
         "rewrite",
         "Plain language",

@@ -42,6 +42,11 @@ def show(key: int) -> str:
     return page_of(assessment_or_404(key))
 
 
+@blueprint.get("/assessments/<int:key>/history")
+def history(key: int) -> str:
+    return render_template("assessments/history.html", assessment=assessment_or_404(key))
+
+
 def page_of(assessment: Assessment, **form: Any) -> str:
     """Render the page of an assessment; ``form`` carries what a refused form held."""
     return render_template(
@@ -109,12 +114,21 @@ def _read_details(assessment: Assessment) -> None:
         course=form.get("course", ""),
         due_on=_date(form.get("due_on", "")),
     )
-    editing.set_status(assessment, form.get("status", "draft"), editor())
+    status = form.get("status", "draft")
+    if status not in _statuses(assessment):
+        raise editing.EditError("Publishing needs a lead.", "status")
+    editing.set_status(assessment, status, editor())
+
+
+def _statuses(assessment: Assessment | None) -> dict[str, str]:
+    """Return what this person may choose: an author asks the AI to publish, and a lead then decides."""
+    current = assessment.status if assessment else None
+    return {key: label for key, label in STATUSES.items() if key != "published" or key == current or person().is_lead}
 
 
 def _details_form(assessment: Assessment | None, values: Any, error: editing.EditError | None = None) -> str:
     return render_template(
-        "assessments/details.html", assessment=assessment, values=values, error=error, statuses=STATUSES
+        "assessments/details.html", assessment=assessment, values=values, error=error, statuses=_statuses(assessment)
     )
 
 

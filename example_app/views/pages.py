@@ -12,11 +12,12 @@ from flask import g
 from flask import render_template
 from werkzeug.exceptions import HTTPException
 
-from ..database import db
+from ..auth import current_user
+from ..extensions import instruct
+from ..extensions import name_of
 from ..models import AI_NAME
 from ..models import STATUSES
 from ..models import TOTAL
-from ..models import User
 from ..stories import CATALOGUE
 from ..stories import MODEL
 
@@ -51,7 +52,18 @@ def init_app(app: Flask) -> None:
     app.add_template_filter(moment)
     app.add_template_filter(initials)
     app.add_template_filter(person_name)
-    app.jinja_env.globals.update(STATUSES=STATUSES, TOTAL=TOTAL, AI_NAME=AI_NAME, answering=answering)
+    app.jinja_env.globals.update(STATUSES=STATUSES, TOTAL=TOTAL, AI_NAME=AI_NAME, answering=answering, waiting=waiting)
+
+
+def waiting() -> int:
+    """Return how many of the AI's steps wait for a decision of who is signed in."""
+    person = current_user()
+    return len(instruct.approvals(actor=person)) if person else 0
+
+
+@blueprint.get("/activity")
+def activity() -> str:
+    return render_template("pages/activity.html")
 
 
 @blueprint.get("/about")
@@ -76,9 +88,7 @@ def moment(value: datetime) -> str:
 
 
 def person_name(key: str | None) -> str:
-    """Return the name of the person with that id, as a run keeps it."""
-    person = db.session.get(User, int(key)) if key and key.isdecimal() else None
-    return person.name if person else "Somebody"
+    return name_of(key or "") or "Somebody"
 
 
 def initials(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from ..runs.provenance import Entry
+from . import words
 from .language import gettext
 from .language import marked as _
 
@@ -76,7 +77,7 @@ def row(written: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 def who(entry: Entry) -> str:
     """Say who made a change, and for whom."""
-    name = entry.actor or ""
+    name = words.person(entry.actor)
     if entry.by == "undo":
         return gettext(_("%(name)s, by an undo"), name=name) if name else gettext(_("An undo"))
     return gettext(_("The AI, asked by %(name)s"), name=name) if name else gettext(_("The AI"))

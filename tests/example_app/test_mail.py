@@ -30,7 +30,9 @@ from example_app.seed_data import AUTHOR
 from example_app.seed_data import ENROLLED
 from example_app.seed_data import LEAD
 from example_app.stories import story
+from flask_instruct.errors import NotAllowed
 from flask_instruct.runs.again import run_again
+from flask_instruct.runs.approval import Approval
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Effect
@@ -100,11 +102,18 @@ def test_a_mail_is_handed_over_once_and_listed(context: Flask, ask: Ask) -> None
     assert "handed over for delivery" in last_words(run)
 
 
-def test_an_author_may_not_write_to_students(context: Flask, ask: Ask) -> None:
+def test_an_authors_mail_waits_for_a_lead(context: Flask, ask: Ask) -> None:
     run = ask(by=AUTHOR)
-    assert [call.error_kind for call in run.calls] == [None, "not_allowed"]
-    assert (sent(context), find(ESSAY).mails) == ([], [])
+    assert (run.status, sent(context), find(ESSAY).mails) == ("waiting_approval", [], [])
+    approval = db.session.scalars(sa.select(Approval)).one()
+    with pytest.raises(NotAllowed):
+        instruct.approve(approval, actor=run.actor)
+    instruct.reject(approval, actor=db.session.scalars(sa.select(User).where(User.name == LEAD)).one(), reason="Later.")
+    generate(run.id)
+    run = db.session.get_one(Run, sa.inspect(run).identity[0], populate_existing=True)
     assert last_words(run).startswith("I sent nothing.")
+    assert last_words(run).endswith("Later.")
+    assert sent(context) == []
 
 
 def test_a_course_without_students_is_told(context: Flask, ask: Ask) -> None:

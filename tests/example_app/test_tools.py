@@ -82,6 +82,8 @@ def test_only_the_declared_tools_can_be_called(model: Callable[[str], Model]) ->
         "add_comment",
         "resolve_comment",
         "email_students",
+        "propose_revision",
+        "publish",
     }
     for name in ("send_mail", "_criterion", "record", "__class__"):
         assert model(ESSAY).use(name).kind == "unknown_tool"

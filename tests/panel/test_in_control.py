@@ -1,0 +1,222 @@
+"""A person keeps control in a browser: by keyboard alone, without motion, in a queue, with many viewers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import pytest
+import sqlalchemy as sa
+from flask import Flask
+from flask.testing import FlaskClient
+from playwright.sync_api import Page
+from playwright.sync_api import expect
+
+from flask_instruct.live.bus import Bus
+from flask_instruct.live.turbo_stream import stream_name
+from flask_instruct.panel.keys import PANEL
+from flask_instruct.runs.approval import Approval
+from flask_instruct.runs.models import Run
+from tests.live.websocket import Client
+
+from .board import Card
+from .board import db
+from .board import released
+from .pages import Aside
+from .pages import Open
+from .pages import Work
+from .pages import ask
+from .pages import assert_equals_a_fresh_page
+from .pages import status
+from .test_views import post
+
+Runs = Callable[[], list[Run]]
+
+BY_HAND = """async ({path, token}) => {
+    const body = new URLSearchParams({token, next: "/boards/1"});
+    return (await fetch(path, {method: "POST", body, redirect: "manual"})).status;
+}"""
+
+
+def cards(app: Flask) -> list[str]:
+    with app.app_context():
+        return list(db.session.scalars(sa.select(Card.text).order_by(Card.id)))
+
+
+def approval_id(app: Flask) -> str:
+    with app.app_context():
+        return db.session.scalars(sa.select(Approval.id)).one()
+
+
+def token_on(page: Page) -> str:
+    return page.locator(".instruct-panel input[name=token]").first.input_value()
+
+
+def test_t12_a_decision_sent_by_hand_is_refused_and_changes_nothing(enter: Open, work: Work, app: Flask) -> None:
+    author, lead = enter("Ada"), enter("Lead Lea")
+    ask(author, "Publish it.")
+    work()
+    expect(status(author)).to_have_text("Waiting for approval")
+    path = f"/instruct/approvals/{approval_id(app)}/approve"
+    missing = f"/instruct/approvals/{approval_id(app)[:-4]}0000/approve"
+    own, foreign = token_on(author), token_on(lead)
+    answers = [
+        author.evaluate(BY_HAND, {"path": where, "token": token})
+        for where, token in ((path, own), (path, foreign), (path, own[:-3] + "AAA"), (path, ""), (missing, own))
+    ]
+    assert answers == [403, 403, 403, 403, 404]
+    work()
+    assert cards(app) == ["beside"]
+    expect(status(author)).to_have_text("Waiting for approval")
+    assert_equals_a_fresh_page(author)
+
+
+def test_t16_a_second_request_waits_and_nothing_of_the_two_is_mixed(
+    enter: Open, work: Work, work_aside: Aside, runs: Runs
+) -> None:
+    page = enter()
+    ask(page, "Many things.")
+    work_aside()
+    expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
+    ask(page, "Arrange it.")
+    expect(status(page)).to_have_text("Queued, waiting for a worker")
+    expect(page.locator(".instruct-status__text").first).to_have_text("Done", timeout=20_000)
+    work()
+    expect(status(page)).to_have_text("Done")
+    first, second = runs()
+    assert first.ended_at is not None
+    assert second.started_at is not None
+    assert first.ended_at <= second.started_at
+    steps = [page.locator(".instruct-run").nth(number).locator(".instruct-call__name") for number in (0, 1)]
+    assert [each.all_inner_texts() for each in steps] == [
+        ["Add card"] * 5,
+        ["Add card"] * 2 + ["Check", "Add card"] + ["Check all"],
+    ]
+    assert_equals_a_fresh_page(page)
+
+
+def test_t18_without_a_worker_the_page_says_so_and_starting_one_completes_the_run(enter: Open, work: Work) -> None:
+    page = enter()
+    ask(page, "Arrange it.")
+    expect(status(page)).to_have_text("Queued, waiting for a worker", timeout=2_000)
+    assert_equals_a_fresh_page(page)
+    work()
+    expect(status(page)).to_have_text("Done")
+    assert_equals_a_fresh_page(page)
+
+
+def test_t19_undo_restores_what_nobody_changed_since_lists_the_rest_and_redo_brings_it_back(
+    enter: Open, work: Work, app: Flask
+) -> None:
+    page = enter("Lead Lea")
+    ask(page, "Rewrite it.")
+    work()
+    page.get_by_role("button", name="Approve").first.click()
+    expect(status(page)).to_have_text("Queued, waiting for a worker")
+    work()
+    ask(page, "Arrange it.")
+    work()
+    expect(status(page)).to_have_text("Done")
+    written = cards(app)
+    assert len(written) == 5
+    with app.app_context():
+        db.session.execute(sa.update(Card).where(Card.text == "two").values(text="mine"))
+        db.session.commit()
+    page.locator(".instruct-run").last.get_by_role("link", name="Undo…").first.click()
+    expect(page.locator("[data-conflict]")).to_have_count(1)
+    expect(page.locator("[data-conflict]")).to_contain_text("It was changed since: text.")
+    page.get_by_role("button").click()
+    expect(page.locator(".instruct-run").last).to_be_visible()
+    assert cards(app) == [*written[:2], "mine"]
+    page.locator(".instruct-run").last.get_by_role("link", name="Redo…").first.click()
+    page.get_by_role("button").click()
+    expect(page.locator(".instruct-run").last).to_be_visible()
+    assert sorted(cards(app)) == sorted([*written[:2], "one", "mine", "three"])
+
+
+def test_t25_a_whole_story_by_keyboard_keeps_the_focus_and_shows_it(
+    enter: Open, work: Work, work_aside: Aside, app: Flask
+) -> None:
+    page = enter("Lead Lea")
+    field = page.get_by_label("Your request")
+    field.focus()
+
+    def send(text: str) -> None:
+        field.focus()
+        page.keyboard.type(text)
+        page.keyboard.press("Control+Enter")
+        expect(field).to_have_value("")
+
+    def press(name: str) -> None:
+        button = page.get_by_role("button", name=name).last
+        button.focus()
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", name
+        page.keyboard.press("Enter")
+
+    send("Publish it.")
+    work()
+    expect(status(page)).to_have_text("Waiting for approval")
+    press("Approve")
+    expect(status(page)).to_have_text("Queued, waiting for a worker")
+    expect(page.locator(":focus")).to_have_count(1)
+    work()
+    expect(status(page)).to_have_text("Done")
+    expect(page.locator(":focus")).to_have_count(1)
+    send("Long story.")
+    work_aside()
+    expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
+    press("Stop")
+    expect(status(page)).to_have_text("Stopped", timeout=20_000)
+    expect(page.locator(":focus")).to_have_count(1)
+    undo = page.locator(".instruct-run").first.get_by_role("link", name="Undo…").first
+    undo.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".instruct-run")).to_have_count(3)
+    expect(page.locator(":focus")).to_have_count(1)
+    assert cards(app) == []
+
+
+def test_t26_with_reduced_motion_nothing_is_animated(enter: Open, work_aside: Aside) -> None:
+    page = enter(reduced_motion="reduce")
+    released.clear()
+    ask(page, "Hold on.")
+    work_aside()
+    expect(status(page)).to_have_text("Using “Hold”")
+    running = "document.getAnimations().filter(each => each.playState === 'running').length"
+    assert page.evaluate(running) == 0
+    released.set()
+    expect(status(page)).to_have_text("Done")
+    assert page.evaluate(running) == 0
+
+
+def test_t36_twenty_viewers_get_each_frame_once_and_cost_the_worker_nothing(
+    app: Flask, client: FlaskClient, site: str, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[str | None] = []
+    publish_all = Bus.publish_all
+
+    def kept(bus: Bus, stream: str, broadcasts: Sequence[tuple[str | None, str]]) -> list[str | None]:
+        positions = publish_all(bus, stream, broadcasts)
+        published.extend(positions if stream == stream_name(PANEL, "instruct://Arranger/1") else [])
+        return positions
+
+    monkeypatch.setattr(Bus, "publish_all", kept)
+    found = re.search(r'<instruct-stream[^>]*token="([^"]+)"[^>]*since="([^"]+)"', client.get("/boards/1").text)
+    cookie = client.get_cookie("session")
+    assert found is not None
+    assert cookie is not None
+    with ExitStack() as stack:
+        headers = {"Cookie": f"session={cookie.value}"}
+        viewers = [stack.enter_context(Client(site, headers=headers)) for _ in range(20)]
+        for viewer in viewers:
+            viewer.subscribe(*found.groups())
+            viewer.until("ready")
+        post(client, data={"prompt": "Arrange it."})
+        work()
+        heard = [[viewer.receive()["id"] for _ in published] for viewer in viewers]
+    assert len(published) > 10
+    assert all(each == published for each in heard)
