@@ -12,11 +12,13 @@ from flask import current_app
 from jinja2 import Environment
 from markupsafe import Markup
 
+from . import language
 from . import undoing
 from . import words
 from .language import gettext
 from .language import ngettext
 from .markdown import markdown
+from .told import told
 
 _KEY = "instruct_panel_templates"
 
@@ -28,6 +30,8 @@ def render(template: str, **context: Any) -> Markup:
         "ngettext": ngettext,
         "words": words,
         "undoing": undoing,
+        "told": told,
+        "language": language,
         "markdown": markdown,
         "debug": current_app.debug,
     }
