@@ -42,14 +42,14 @@ def hint(call: ToolCall) -> str:
 def reason(call: ToolCall) -> str:
     """Return the beginning of what the model was told about a failure, unless the words for that are English only."""
     text = call.result or ""
-    if _own_words(call):
+    if is_quoted(call):
         return ""
     return text if len(text) <= REASON_CHARS else text[: REASON_CHARS - 1].rstrip() + "…"
 
 
 def told_in_full(call: ToolCall) -> bool:
     """Tell whether the card's head already says all that the model was told."""
-    return call.status == "failed" and len(call.result or "") <= REASON_CHARS and not _own_words(call)
+    return call.status == "failed" and len(call.result or "") <= REASON_CHARS and not is_quoted(call)
 
 
 def shortened(text: str) -> str:
@@ -60,9 +60,10 @@ def shortened(text: str) -> str:
     return text[:SHOWN_CHARS] + ngettext("… (%(num)s character more)", "… (%(num)s characters more)", left)
 
 
-def _own_words(call: ToolCall) -> bool:
-    """Tell whether the package itself told the model, to a reader who does not read that: its kind says enough."""
-    return call.error_kind not in (None, "tool_error") and not is_english()
+def is_quoted(call: ToolCall) -> bool:
+    """Tell whether what the model was told are the package's own words, which are English, and the reader's are not."""
+    own = call.name in ("undo", "redo") or call.error_kind not in (None, "tool_error")
+    return own and not is_english()
 
 
 def _parsed(arguments: str) -> Any:

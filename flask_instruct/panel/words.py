@@ -33,6 +33,7 @@ from .language import whole_duration
 from .showing import arguments as arguments
 from .showing import arguments_of as arguments_of
 from .showing import hint as hint
+from .showing import is_quoted as is_quoted
 from .showing import reason as reason
 from .showing import shortened as shortened
 from .showing import told_in_full as told_in_full
