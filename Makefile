@@ -8,7 +8,7 @@ WORKERS ?= 3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 
-.PHONY: help demo test chaos check docs bench clean
+.PHONY: help demo test chaos check docs translations bench clean
 
 help:
 	@echo "make demo   start the example app: http://127.0.0.1:$(PORT) (PORT= for another)"
@@ -16,6 +16,7 @@ help:
 	@echo "make chaos  what is too long for make test: every fault at every point of a run, storms (writes docs/reliability.md)"
 	@echo "make check  style, types and documentation"
 	@echo "make docs   build the documentation into docs/_build/html"
+	@echo "make translations  put new strings into the catalogues of flask_instruct/translations, and compile what was translated"
 	@echo "make bench  measure deltas, turns, workers, the ledger, live pages and changes, beside other libraries (ARGS=--check)"
 	@echo "make clean  remove everything that these made, but the data of the example app"
 
@@ -44,6 +45,10 @@ check: docs
 docs:
 	@PYTHON="$(PYTHON)" tools/install.sh dev
 	$(RUN) sphinx -W --keep-going -q -b html docs docs/_build/html
+
+translations:
+	@PYTHON="$(PYTHON)" tools/install.sh dev
+	$(RUN) tools.translations
 
 bench:
 	@PYTHON="$(PYTHON)" tools/install.sh dev

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from importlib import import_module
 from typing import TYPE_CHECKING
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +22,8 @@ from ..errors import ConfigurationError
 from .audience import current_viewer
 from .audience import sign_stream
 from .broadcasts import EXTENSION
+from .language import domain
+from .language import marked as _
 from .presence import VIEWERS
 from .presence import list_of
 from .presence import viewers
@@ -38,11 +39,11 @@ logger = logging.getLogger("flask_instruct")
 _EXEMPT = "instruct_live_exempt"
 
 _TEXTS = {
-    "changed": "This was changed elsewhere while you were writing.",
-    "removed": "This was removed elsewhere while you were writing.",
-    "mine": "Your version",
-    "theirs": "Other version",
-    "close": "Close",
+    "changed": _("This was changed elsewhere while you were writing."),
+    "removed": _("This was removed elsewhere while you were writing."),
+    "mine": _("Your version"),
+    "theirs": _("Other version"),
+    "close": _("Close"),
 }
 
 
@@ -144,20 +145,12 @@ def _cursor(live: Live, stream: str) -> str:
 
 def _translated(text: str) -> str:
     """Say a text in the reader's language: from the package's own texts with Flask-Babel, else by the app's gettext."""
-    if "babel" in current_app.extensions:
+    words = domain()
+    if words is not None:
         # What Flask-Babel gives to templates takes a template's context, and there is none here.
-        return str(_domain().gettext(text))
+        return str(words.gettext(text))
     gettext = current_app.jinja_env.globals.get("gettext")
     return str(gettext(text)) if callable(gettext) else text
-
-
-def _domain() -> Any:
-    """Return the package's texts, which the panel reads as well; they are opened once."""
-    found = current_app.extensions.get("instruct_panel_domain")
-    if found is None:
-        found = import_module("flask_babel").Domain(domain="flask_instruct")
-        current_app.extensions["instruct_panel_domain"] = found
-    return found
 
 
 def _live() -> Live:

@@ -24,6 +24,7 @@ from ..live.audience import current_viewer
 from ..live.audience import says_yes
 from ..live.signing import InvalidToken
 from .language import gettext as _
+from .language import whole
 
 if TYPE_CHECKING:
     from ..state import State
@@ -107,7 +108,9 @@ def prompt_text(name: str | None = None) -> str:
     if not text:
         raise Refused(400, _("Write what should change, then send."))
     if len(text) > LONGEST_PROMPT:
-        raise Refused(413, _("This is longer than %(n)s characters. Shorten it and send again.", n=LONGEST_PROMPT))
+        raise Refused(
+            413, _("This is longer than %(n)s characters. Shorten it and send again.", n=whole(LONGEST_PROMPT))
+        )
     return text
 
 

@@ -12,12 +12,14 @@ from flask import current_app
 from jinja2 import Environment
 from markupsafe import Markup
 
+from . import language
 from . import proposing
 from . import undoing
 from . import words
 from .language import gettext
 from .language import ngettext
 from .markdown import markdown
+from .told import told
 
 _KEY = "instruct_panel_templates"
 
@@ -30,6 +32,8 @@ def render(template: str, **context: Any) -> Markup:
         "words": words,
         "proposing": proposing,
         "undoing": undoing,
+        "told": told,
+        "language": language,
         "markdown": markdown,
         "debug": current_app.debug,
     }

@@ -26,6 +26,7 @@ from .keys import panel_key
 from .language import gettext as _
 from .page import asset_url
 from .rendering import render
+from .told import told
 from .views import _run_of
 from .views import _state
 from .views import blueprint
@@ -69,7 +70,7 @@ def undo_run(run_id: UUID) -> ResponseReturnValue:
     try:
         undo(state, target, actor_id(posted.actor), force=request.form.getlist("force"), skip=skip)
     except UndoRefused as refusal:
-        raise Refused(409, _(str(refusal))) from None
+        raise Refused(409, told(str(refusal))) from None
     return redirect(f"{forms.way_back().partition('#')[0]}#instruct_panel_{panel_key(posted.gid)}", 303)
 
 

@@ -12,6 +12,8 @@ from ..runs.provenance import Entry
 from . import words
 from .language import gettext
 from .language import marked as _
+from .language import whole
+from .told import told
 
 SHOWN_CHARS = 2000
 """Characters of one value."""
@@ -35,7 +37,7 @@ def of_call(run: Run, call: ToolCall) -> Offer:
     if run.kind == "undo" or call.undone_by is not None or call.status != "done":
         return Offer()
     if call.undo_problem:
-        return Offer(note=gettext(_("This cannot be undone: %(why)s"), why=call.undo_problem))
+        return Offer(note=gettext(_("This cannot be undone: %(why)s"), why=told(call.undo_problem)))
     return Offer(label=gettext(_("Undo…"))) if call.changed else Offer()
 
 
@@ -64,7 +66,7 @@ def value(written: Any) -> str:
     if name in _NOT_SHOWN:
         return gettext(_NOT_SHOWN[name])
     if name == "bytes":
-        return gettext(_("%(n)s bytes"), n=inner["size"])
+        return gettext(_("%(n)s bytes"), n=whole(inner["size"]))
     if name == "stored":
         return gettext(_NOT_SHOWN["redacted"])
     return _cut(inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False, default=str))

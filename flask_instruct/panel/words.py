@@ -5,15 +5,12 @@ Everything is read from the row and nothing from what the model claims.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from datetime import datetime
-from typing import Any
 from typing import Literal
 
 from flask import current_app
@@ -33,15 +30,18 @@ from .language import gettext
 from .language import marked as _
 from .language import ngettext
 from .language import whole_duration
+from .showing import arguments as arguments
+from .showing import arguments_of as arguments_of
+from .showing import hint as hint
+from .showing import is_quoted as is_quoted
+from .showing import reason as reason
+from .showing import shortened as shortened
+from .showing import told_in_full as told_in_full
+from .told import told
 
 logger = logging.getLogger("flask_instruct")
 
 Tone = Literal["waiting", "working", "done", "failed", "stopped"]
-
-SHOWN_CHARS = 4000
-"""Characters of one argument or result that a card shows."""
-HINT_CHARS = 72
-REASON_CHARS = 300
 
 IN_TIME = _("in %(time)s")
 
@@ -130,6 +130,9 @@ UNDONE = _("Undone")
 SHOWN_ONLY = _("Shown, not saved")
 """Of a call in a preview that nobody has accepted."""
 
+OWN: dict[str, str] = {"undo": _("Undo"), "redo": _("Redo")}
+"""What the library does itself, in the form of a tool."""
+
 OUTCOMES: dict[str, str] = {
     "unknown_tool": _("There is no such tool"),
     "invalid_arguments": _("The arguments did not fit"),
@@ -204,7 +207,7 @@ def announcement(run: Run | None) -> str:
 def failure(run: Run) -> str:
     """Say in plain words why a run failed."""
     known = FAILURES.get(run.error_class or "")
-    return gettext(known or run.error_safe or _("Something went wrong on this site."))
+    return gettext(known) if known else told(run.error_safe or _("Something went wrong on this site."))
 
 
 def limit(run: Run) -> str:
@@ -218,7 +221,7 @@ def resumed(run: Run) -> str:
     """Say that a run was taken up again after its worker died, or nothing."""
     if not run.resumes:
         return ""
-    return ngettext(_("Resumed after an interruption"), _("Resumed after %(num)s interruptions"), run.resumes)
+    return ngettext("Resumed after an interruption", "Resumed after %(num)s interruptions", run.resumes)
 
 
 def until(moment: datetime) -> str:
@@ -251,7 +254,7 @@ def effect_phrase(effect: Effect) -> Phrase:
     """Say how something outside the database stands, and why when that is not well."""
     tone, text = EFFECT.get(effect.status, ("working", effect.status))
     known = UNKNOWN.get(effect.error_class or "") if effect.open else None
-    return Phrase(tone, gettext(text), gettext(known) if known else effect.error_safe or "")
+    return Phrase(tone, gettext(text), gettext(known) if known else told(effect.error_safe or ""))
 
 
 def effects_note(call: ToolCall) -> str:
@@ -262,6 +265,11 @@ def effects_note(call: ToolCall) -> str:
 def message_note(message: Message) -> str:
     """Return a note on an answer that was not received to its end, or nothing."""
     return gettext(_("The answer breaks off here.")) if message.state == "cut" else ""
+
+
+def asked(run: Run) -> str:
+    """Return what was asked; of an undo what it is called."""
+    return title_of(run.user_prompt.lower()) if run.kind == "undo" else run.user_prompt
 
 
 def asked_by(run: Run) -> str:
@@ -337,50 +345,10 @@ def elapsed(started: datetime) -> str:
 
 def title_of(name: str) -> str:
     """Return a tool's name as a person would write it: ``update_instructions`` is "Update instructions"."""
+    if name in OWN:
+        return gettext(OWN[name])
     words = " ".join(name.replace("_", " ").replace("-", " ").split())
     return words[:1].upper() + words[1:] or name
-
-
-def reason(call: ToolCall) -> str:
-    """Return the beginning of what the model was told about a failure."""
-    text = call.result or ""
-    return text if len(text) <= REASON_CHARS else text[: REASON_CHARS - 1].rstrip() + "…"
-
-
-def told_in_full(call: ToolCall) -> bool:
-    """Tell whether the card's head already says all that the model was told."""
-    return call.status == "failed" and len(call.result or "") <= REASON_CHARS
-
-
-def arguments_of(call: ToolCall) -> list[tuple[str, str]]:
-    """Return a call's arguments as :func:`arguments`."""
-    return arguments(call.arguments)
-
-
-def arguments(text: str) -> list[tuple[str, str]]:
-    """Return arguments as names and shortened texts; the raw text without a name when they are no object."""
-    parsed = _parsed(text)
-    if isinstance(parsed, dict):
-        return [(str(name), shortened(_told(value))) for name, value in parsed.items()]
-    return [("", shortened(text))] if text.strip() else []
-
-
-def hint(call: ToolCall) -> str:
-    """Return the first telling argument on one line, for the card's head."""
-    parsed = _parsed(call.arguments)
-    if not isinstance(parsed, dict):
-        return ""
-    texts: Sequence[str] = [value for value in parsed.values() if isinstance(value, str) and value.strip()]
-    line = " ".join(texts[0].replace("**", "").lstrip("# ").split()) if texts else ""
-    return line if len(line) <= HINT_CHARS else line[: HINT_CHARS - 1].rstrip() + "…"
-
-
-def shortened(text: str) -> str:
-    """Cut a text at what a card shows, and say how much is left out."""
-    if len(text) <= SHOWN_CHARS:
-        return text
-    left = len(text) - SHOWN_CHARS
-    return text[:SHOWN_CHARS] + ngettext(_("… (%(num)s character more)"), _("… (%(num)s characters more)"), left)
 
 
 def _titled(effect: Effect) -> str:
@@ -398,23 +366,7 @@ def _steps(run: Run) -> str:
     failed = sum(1 for call in run.calls if call.status == "failed")
     said = []
     if done:
-        said.append(ngettext(_("%(num)s step done"), _("%(num)s steps done"), done))
+        said.append(ngettext("%(num)s step done", "%(num)s steps done", done))
     if failed:
-        said.append(ngettext(_("%(num)s failed"), _("%(num)s failed"), failed))
+        said.append(ngettext("%(num)s failed", "%(num)s failed", failed))
     return ", ".join(said)
-
-
-def _parsed(arguments: str) -> Any:
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _told(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return repr(type(value).__name__)

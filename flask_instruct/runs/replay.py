@@ -250,7 +250,10 @@ def _restored(session: Session, recording: Recording) -> Run:
     return run
 
 
-_ASKED = "handler handler_name preview actor tenant user_prompt system_prompt context attachments attached model effort limits"
+_ASKED = (
+    "handler handler_name preview actor tenant user_prompt system_prompt context attachments attached model effort "
+    "limits"
+)
 
 
 def _run(row: Row, run_id: str, conversation: str | None) -> Run:

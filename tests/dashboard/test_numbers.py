@@ -59,6 +59,6 @@ def test_dollars_keep_every_digit(amount: str, written: str) -> None:
 def test_with_babel_they_are_written_as_the_reader_does() -> None:
     assert numbers.whole(1234567) == "1\u202f234\u202f567"
     assert numbers.dollars(Decimal("1234.000000000001")) == "1\u202f234,000000000001\xa0$US"
-    assert numbers.seconds(3.21) == "3,2 s"
+    assert numbers.seconds(3.21) == "3,2\u202fs"
     assert numbers.moment(WHEN) == "1 mai 2030, 16:05:09"
     assert numbers.day(WHEN.date()) == "1 mai 2030"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from flask import Flask
 
+from flask_instruct.live.language import TRANSLATIONS
 from flask_instruct.panel.language import duration
 from flask_instruct.panel.language import gettext
 from flask_instruct.panel.language import ngettext
@@ -24,8 +25,9 @@ class Catalog:
 
     made = 0
 
-    def __init__(self, domain: str) -> None:
+    def __init__(self, directories: list[str], domain: str) -> None:
         assert domain == "flask_instruct"
+        assert directories == [str(TRANSLATIONS), "/the/apps/own"], "later ones overrule those before them"
         Catalog.made += 1
 
     def gettext(self, message: str) -> object:
@@ -38,8 +40,8 @@ class Catalog:
 @pytest.fixture
 def french(monkeypatch: pytest.MonkeyPatch) -> Flask:
     app = Flask(__name__)
-    app.extensions["babel"] = object()
-    monkeypatch.setitem(sys.modules, "flask_babel", SimpleNamespace(Domain=Catalog))
+    app.extensions["babel"] = SimpleNamespace(translation_directories=["/the/apps/own"])
+    monkeypatch.setitem(sys.modules, "flask_babel", SimpleNamespace(Domain=Catalog, get_locale=lambda: None))
     return app
 
 

@@ -13,6 +13,7 @@ import pytest
 from flask_instruct.attempts import SOFT
 from flask_instruct.calls import OutcomeKind
 from flask_instruct.errors import RETRYABLE
+from flask_instruct.panel import showing
 from flask_instruct.panel import words
 from flask_instruct.panel.language import duration
 from flask_instruct.runs.columns import now
@@ -168,7 +169,7 @@ def test_a_long_value_is_cut_and_says_by_how_much() -> None:
 def test_the_hint_is_the_first_text_on_one_line() -> None:
     call = a_call(a_run(), arguments='{"id": 4, "body": "Dear all,\\n\\nplease"}')
     assert words.hint(call) == "Dear all, please"
-    assert len(words.hint(a_call(a_run(), arguments=json.dumps({"a": "x" * 500})))) == words.HINT_CHARS
+    assert len(words.hint(a_call(a_run(), arguments=json.dumps({"a": "x" * 500})))) == showing.HINT_CHARS
 
 
 @pytest.mark.parametrize(

@@ -154,14 +154,21 @@ function isWithoutLive(element) {
 }
 
 /**
- * Whole seconds in the words of the server's `language.whole_duration`.
+ * Whole seconds in the words of the server's `language.whole_duration`, which come with the panel.
  * @param {number} seconds
  */
 function duration(seconds) {
-  if (seconds < 60) return `${seconds} s`;
+  const [short, middle, long] = patterns();
+  if (seconds < 60) return short.replace("{s}", String(seconds));
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${seconds % 60} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 60) return middle.replace("{m}", String(minutes)).replace("{s}", String(seconds % 60));
+  return long.replace("{h}", String(Math.floor(minutes / 60))).replace("{m}", String(minutes % 60));
+}
+
+/** @returns {string[]} */
+function patterns() {
+  const panel = document.querySelector("[data-instruct-durations]");
+  return JSON.parse(panel?.getAttribute("data-instruct-durations") ?? '["{s} s", "{m} min {s} s", "{h} h {m} min"]');
 }
 
 function tick() {

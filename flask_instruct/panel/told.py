@@ -1,0 +1,92 @@
+"""The sentences that the ledger's rows hold in English, in the reader's language: why a run failed, why something
+cannot be undone, what was changed since. What is not the package's own, such as a tool's words, stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from .language import gettext
+from .language import marked as _
+
+SENTENCES = (
+    _("It changed nothing that could be taken back."),
+    _("It is still at work: stop it, or wait for its end."),
+    _("It has been undone."),
+    _("Someone else was faster: it has been undone meanwhile."),
+    _("This kind of row is not known any more."),
+    _("It is gone already."),
+    _("It was changed since: %(what)s."),
+    _("Not all of its values were kept."),
+    _("There is a row with this key by now."),
+    _("Its row is gone."),
+    _("There is no such field any more."),
+    _("Its value was not kept."),
+    _("Somebody changed it since."),
+    _("Rows of %(table)s refer to it by now."),
+    _("It ran SQL text (%(what)s), of which nobody knows what it changed."),
+    _("What %(what)s of %(table)s was before is not kept."),
+    _("A row of %(table)s has columns that could not be seen."),
+    _("A key of %(table)s is too long to be kept."),
+    _("Keys of rows of %(table)s were changed."),
+    _("Rows were added to %(table)s by a statement that does not tell their keys."),
+    _("A statement changed rows of %(table)s."),
+    _("Rows were added to %(table)s by an INSERT from a SELECT."),
+    _("Rows of %(table)s were added or changed by an upsert."),
+    _("What %(what)s of %(table)s was before could not be seen."),
+    _("The key of a row of %(table)s was changed."),
+    _("Rows of %(table)s have no key, so what became of them is lost."),
+    _("What %(what)s of %(table)s would become is not kept."),
+    _("The answer was cut off because it became too long."),
+    _("The AI service blocked this answer."),
+    _("The model declined to answer."),
+    _("This conversation has become too long for the model."),
+    _("The model did not come to an end."),
+    _("The model sent a call that could not be understood."),
+    _("The AI service reported an error."),
+    _("The model stopped for an unknown reason."),
+    _("Something went wrong on this site."),
+    _("The record this was about no longer exists."),
+    _("This site no longer knows how to do this."),
+    _("The AI is not set up on this site."),
+    _("This took too long and was ended."),
+    _("The work on this was interrupted too often and was ended."),
+    _("The AI service did not accept this site's key."),
+    _("The AI service does not allow this site to use that model."),
+    _("The AI service does not know the chosen model."),
+    _("The AI service could not read this request."),
+    _("The AI service is receiving too many requests."),
+    _("The AI service is overloaded."),
+    _("The AI service had an internal error."),
+    _("The AI service did not answer in time."),
+    _("The AI service could not be reached."),
+    _("The answer was cut off by the AI service."),
+    _("The AI service sent something that could not be understood."),
+    _("The AI service sent an empty answer."),
+    _("The chosen model cannot read what was attached."),
+    _("This site's account at the AI service has no credit left."),
+)
+"""What rooms below write for people; ``%(name)s`` stands for names of tables, fields and statements."""
+
+
+def told(text: str) -> str:
+    """Return a sentence of the ledger in the reader's language."""
+    if text in SENTENCES:
+        return gettext(text)
+    for pattern, sentence in _patterns():
+        found = pattern.fullmatch(text)
+        if found:
+            return gettext(sentence, **found.groupdict())
+    return text
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], str]]:
+    return [(_pattern(sentence), sentence) for sentence in SENTENCES if "%(" in sentence]
+
+
+def _pattern(sentence: str) -> re.Pattern[str]:
+    parts = re.split(r"%\((\w+)\)s", sentence)
+    written = [f"(?P<{part}>.+?)" if at % 2 else re.escape(part) for at, part in enumerate(parts)]
+    return re.compile("".join(written), re.DOTALL)
