@@ -59,6 +59,14 @@ def client(app: Flask) -> FlaskClient:
 
 
 @pytest.fixture
+def lead(app: Flask) -> FlaskClient:
+    """The browser without a screen of somebody who may approve."""
+    client = app.test_client()
+    client.get("/as/Lead Lea")
+    return client
+
+
+@pytest.fixture
 def work(app: Flask) -> Callable[[], list[str]]:
     """Carry out every queued run, as the worker's job does; gives their ids."""
 

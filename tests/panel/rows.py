@@ -1,4 +1,4 @@
-"""Rows of the ledger as a test needs them, in no database."""
+"""Rows of the ledger as a test needs them, in no database, and as they are stored."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from datetime import datetime
 from datetime import timedelta
 from typing import Any
 
+import sqlalchemy as sa
+from flask import Flask
+
+from flask_instruct.runs.approval import Approval
 from flask_instruct.runs.columns import uuid7
 from flask_instruct.runs.models import Message
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.models import ToolCall
+
+from .board import db
 
 MOMENT = datetime(2030, 5, 1, 14, 5, tzinfo=UTC)
 GID = "instruct://Editor/1"
@@ -64,3 +70,11 @@ def a_call(
     message.calls.append(call)
     run.calls.append(call)
     return call
+
+
+def stored_approval(app: Flask) -> Approval:
+    """Return the one thing that a person was asked, as it stands now."""
+    with app.app_context():
+        found = db.session.scalars(sa.select(Approval)).one()
+        db.session.expunge_all()
+        return found

@@ -29,6 +29,7 @@ from .pages import Work
 from .pages import ask
 from .pages import assert_equals_a_fresh_page
 from .pages import status
+from .rows import stored_approval as stored
 from .test_views import BY_SCRIPT
 from .test_views import field
 from .test_views import post
@@ -42,20 +43,6 @@ def approval(app: Flask, client: FlaskClient, work: Work) -> Approval:
     post(client, data={"prompt": "Publish it."})
     work()
     return stored(app)
-
-
-@pytest.fixture
-def lead(app: Flask) -> FlaskClient:
-    client = app.test_client()
-    client.get("/as/Lead Lea")
-    return client
-
-
-def stored(app: Flask) -> Approval:
-    with app.app_context():
-        found = db.session.scalars(sa.select(Approval)).one()
-        db.session.expunge_all()
-        return found
 
 
 def cards(app: Flask) -> list[str]:

@@ -10,7 +10,6 @@ from flask import Flask
 from flask.testing import FlaskClient
 from playwright.sync_api import expect
 
-from flask_instruct.runs.approval import Approval
 from flask_instruct.runs.models import Run
 
 from .board import Board
@@ -21,24 +20,11 @@ from .pages import Work
 from .pages import ask
 from .pages import assert_equals_a_fresh_page
 from .pages import status
+from .rows import stored_approval as stored
 from .test_views import field
 from .test_views import post
 
 Runs = Callable[[], list[Run]]
-
-
-@pytest.fixture
-def lead(app: Flask) -> FlaskClient:
-    client = app.test_client()
-    client.get("/as/Lead Lea")
-    return client
-
-
-def stored(app: Flask) -> Approval:
-    with app.app_context():
-        found = db.session.scalars(sa.select(Approval)).one()
-        db.session.expunge_all()
-        return found
 
 
 def rows(app: Flask) -> list[str]:
