@@ -38,7 +38,7 @@ pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 Command = Callable[..., Result]
 Way = tuple[str | int, ...]
 
-EXAMPLES = 150
+EXAMPLES = 50
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 
