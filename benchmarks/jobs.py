@@ -28,6 +28,8 @@ from flask_instruct.runs.models import Run
 from . import archive
 from .arrivals import HELD
 from .arrivals import arrivals
+from .floor import Floor
+from .floor import floor
 from .memory import Memory
 from .memory import held_by
 from .memory import is_known
@@ -148,6 +150,7 @@ def ledger(sizes: Sizes) -> Table:
         for number in range(sizes.talks + 1):
             for way, talk in tuple(ways.items())[:: 1 if number % 2 else -1]:
                 costs[way].append((talk(sizes.turns) - talk(sizes.few)) / (sizes.turns - sizes.few))
+        floors = [_floor(site, sizes) for _ in range(sizes.talks + 1)][1:]
     recorded, plain = costs["with"][1:], costs["without"][1:]
     cost = median(a - b for a, b in zip(recorded, plain, strict=True))
     return Table(
@@ -156,8 +159,16 @@ def ledger(sizes: Sizes) -> Table:
             Line(f"{'with the ledger':<30}{median(recorded) * 1e3:>8.2f} ms"),
             Line(f"{'the same loop without it':<30}{median(plain) * 1e3:>8.2f} ms"),
             Line(f"{'the ledger':<30}{cost * 1e3:>8.2f} ms", f"aim {LEDGER * 1e3:.0f} ms", cost / LEDGER),
+            Line(f"{'  its floor: raw statements':<30}{median(floor.statements for floor in floors) * 1e3:>8.2f} ms"),
+            Line(f"{'  and what pages are told':<30}{median(floor.told for floor in floors) * 1e3:>8.2f} ms"),
         ),
     )
+
+
+def _floor(site: Site, sizes: Sizes) -> Floor:
+    many, few = (floor(site, Task("turns", turns).model, site.folder) for turns in (sizes.turns, sizes.few))
+    turns = sizes.turns - sizes.few
+    return Floor((many.statements - few.statements) / turns, (many.told - few.told) / turns)
 
 
 @contextmanager

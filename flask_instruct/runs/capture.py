@@ -6,7 +6,6 @@ undid is dropped. See docs/decisions/0015.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,25 +72,19 @@ class Capture:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Record what is done to the connection inside; leaving by an exception leaves no changes."""
-        listeners: dict[str, tuple[Callable[..., Any], bool]] = {
-            "before_execute": (self._before_execute, True),
-            "after_execute": (self._after_execute, False),
-            "before_cursor_execute": (self._before_cursor, False),
-        }
-        for name, (listener, retval) in listeners.items():
-            sa.event.listen(self._connection, name, listener, **({"retval": True} if retval else {}))
+        _hear_statements(self._connection.engine)
+        _following[self._connection] = self
         try:
             yield
         finally:
-            for name, (listener, _) in listeners.items():
-                sa.event.remove(self._connection, name, listener)
+            del _following[self._connection]
         self._finish()
 
     def follow(self, session: Session) -> None:
         """Record what the session flushes; it is thrown away after the tool."""
         self._session = session
-        sa.event.listen(session, "before_flush", self._before_flush)
-        sa.event.listen(session, "after_flush", self._after_flush)
+        _hear_flushes(type(session))
+        session.info[_FOLLOWED_BY] = self
 
     def discard(self) -> None:
         """Forget all: nothing of the tool was kept."""
@@ -103,10 +96,10 @@ class Capture:
 
     # -- the session -----------------------------------------------------------------------------------------------
 
-    def _before_flush(self, session: Session, context: UOWTransaction, instances: Any) -> None:
+    def flush_begins(self, context: UOWTransaction) -> None:
         self._flush = Flush(context, self._layouts)
 
-    def _after_flush(self, session: Session, context: UOWTransaction) -> None:
+    def flush_has_written(self) -> None:
         flush, self._flush = self._flush, None
         if flush is not None and flush.seen:
             with self._reads():
@@ -114,36 +107,33 @@ class Capture:
 
     # -- the connection --------------------------------------------------------------------------------------------
 
-    def _before_execute(
-        self, connection: sa.Connection, clause: Any, many: Any, parameters: Any, options: Any
-    ) -> tuple[Any, Any, Any]:
+    def before(self, clause: Any, given: Any, options: Any) -> Any:
+        """Look at what a statement is about to change; returns it as it is to be executed."""
         if self._reading or not isinstance(clause, sa.UpdateBase):
             if isinstance(clause, _SAVEPOINTS):
                 self._savepoint(clause)
-            return clause, many, parameters
+            return clause
         if self._flush is not None and not (self._session is not None and self._session._flushing):
             self._flush = None
         if self._flush is not None and self._flush.is_own(options):
             if not self._flush.seen:
                 with self._reads():
-                    self._flush.look(connection.execute)
-            return clause, many, parameters
+                    self._flush.look(self._connection.execute)
+            return clause
         with self._reads():
-            clause, self._statement = begin(clause, many or parameters, self._layouts, connection.execute)
-        return clause, many, parameters
+            clause, self._statement = begin(clause, given, self._layouts, self._connection.execute)
+        return clause
 
-    def _after_execute(
-        self, connection: sa.Connection, clause: Any, many: Any, parameters: Any, options: Any, result: Any
-    ) -> None:
+    def after(self, result: Any) -> None:
+        """Look at what the statement has changed."""
         if self._reading or self._statement is None:
             return
         statement, self._statement = self._statement, None
         with self._reads():
-            self._add(*statement.edits(connection.execute, result))
+            self._add(*statement.edits(self._connection.execute, result))
 
-    def _before_cursor(
-        self, connection: sa.Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: Any
-    ) -> None:
+    def sends(self, statement: str, context: Any) -> None:
+        """Take note of SQL text that is no statement of SQLAlchemy's making."""
         if self._reading:
             return
         known = getattr(getattr(context, "compiled", None), "statement", None)
@@ -214,3 +204,55 @@ class Capture:
             else:
                 written[name] = value if value.__class__ is str and one.plain is str else one.write(value)
         return written
+
+
+_following: dict[sa.Connection, Capture] = {}
+"""Who follows the tool that has a connection at this moment."""
+
+_FOLLOWED_BY = "flask_instruct.capture"
+"""What a joined session has in its ``info``: who follows its tool."""
+
+
+def _hear_statements(engine: sa.Engine) -> None:
+    # Once for an engine and a class of sessions: to listen to one of each takes longer than a tool's statements.
+    if not sa.event.contains(engine, "after_execute", _after_execute):
+        sa.event.listen(engine, "before_execute", _before_execute, retval=True)
+        sa.event.listen(engine, "after_execute", _after_execute)
+        sa.event.listen(engine, "before_cursor_execute", _before_cursor)
+
+
+def _before_execute(
+    connection: sa.Connection, clause: Any, many: Any, parameters: Any, options: Any
+) -> tuple[Any, Any, Any]:
+    capture = _following.get(connection)
+    return clause if capture is None else capture.before(clause, many or parameters, options), many, parameters
+
+
+def _after_execute(
+    connection: sa.Connection, clause: Any, many: Any, parameters: Any, options: Any, result: Any
+) -> None:
+    if (capture := _following.get(connection)) is not None:
+        capture.after(result)
+
+
+def _before_cursor(
+    connection: sa.Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: Any
+) -> None:
+    if (capture := _following.get(connection)) is not None:
+        capture.sends(statement, context)
+
+
+def _hear_flushes(kind: type[Session]) -> None:
+    if not sa.event.contains(kind, "after_flush", _after_flush):
+        sa.event.listen(kind, "before_flush", _before_flush)
+        sa.event.listen(kind, "after_flush", _after_flush)
+
+
+def _before_flush(session: Session, context: UOWTransaction, instances: Any) -> None:
+    if (capture := session.info.get(_FOLLOWED_BY)) is not None:
+        capture.flush_begins(context)
+
+
+def _after_flush(session: Session, context: UOWTransaction) -> None:
+    if (capture := session.info.get(_FOLLOWED_BY)) is not None:
+        capture.flush_has_written()

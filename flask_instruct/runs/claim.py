@@ -150,10 +150,12 @@ def _telling(update: sa.Update) -> sa.UpdateBase:
 
 # Made once: they are sent more often than any other.
 _RUNS = cast(sa.Table, Run.__table__)
+# Not IN, whose list is written anew each time that it is sent: a third of what the statement takes.
+_IS_HELD = sa.or_(*(_RUNS.c.status == status for status in HELD))
 _RENEW = (
     sa.update(_RUNS)
     .where(_RUNS.c.id == sa.bindparam("held_run"), _RUNS.c.attempt == sa.bindparam("held_attempt"))
-    .where(_RUNS.c.status.in_(HELD))
+    .where(_IS_HELD)
     .values(lease_until=sa.bindparam("held_until"))
 )
 _TAKE = (
@@ -162,7 +164,7 @@ _TAKE = (
     .where(
         sa.or_(
             _RUNS.c.status == "queued",
-            sa.and_(_RUNS.c.status.in_(HELD), _RUNS.c.lease_until < sa.bindparam("moment")),
+            sa.and_(_IS_HELD, _RUNS.c.lease_until < sa.bindparam("moment")),
         )
     )
 )

@@ -119,7 +119,7 @@ class Stage:
             worker = self.start_worker()
             struck = time.monotonic()
             if fault is not None:
-                wait_for(lambda: self._reached(place, run), 30, f"the run to come to {place.name!r}")
+                wait_for(lambda: self._reached(place, run), 60, f"the run to come to {place.name!r}")
                 if place.decided:
                     self.approve(run)
                 struck = time.monotonic()

@@ -12,8 +12,12 @@ import psutil
 import pytest
 import sqlalchemy as sa
 from flask import Flask
+from flask import current_app
+from rq import Worker
+from rq.worker import WorkerStatus
 
 from flask_instruct.runs.models import Run
+from flask_instruct.runs.queue import run_queue
 from tests.support import Process
 from tests.support import wait_for
 
@@ -78,9 +82,15 @@ def lasting(worker: Process) -> list[psutil.Process]:
 
 def resting(worker: Process) -> list[Held]:
     """What the lasting processes hold while they have nothing to do."""
-    # A process that waits for the next run may be there; those that carried one out have left.
-    wait_for(lambda: all(len(each.children()) <= 1 for each in lasting(worker)[1:]), 30, "the last run's process")
+    wait_for(lambda: at_rest(worker), 30, "the workers to rest")
     return [held_by(each) for each in lasting(worker)]
+
+
+def at_rest(worker: Process) -> bool:
+    """Whether each worker is idle and has the one process that waits for its next run, and the pipe to it."""
+    states = [each.get_state() for each in Worker.all(queue=run_queue(current_app.extensions["instruct"]))]
+    children = sorted(len(each.children()) for each in lasting(worker)[1:])
+    return states == [WorkerStatus.IDLE] * 2 and children == [0, 1, 1]
 
 
 def typical(measures: Path, jobs: slice) -> Held:
