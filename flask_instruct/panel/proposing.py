@@ -84,7 +84,7 @@ def count(approval: Approval) -> str:
     """Say how much would change."""
     proposal = Proposal.from_json(approval.proposal or Proposal().to_json())
     number = len(proposal.changes)
-    return ngettext(_("%(num)s row would change."), _("%(num)s rows would change."), number)
+    return ngettext("%(num)s row would change.", "%(num)s rows would change.", number)
 
 
 def _shown(number: int, change: Recorded) -> Shown:
