@@ -8,7 +8,7 @@ WORKERS ?= 3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 
-.PHONY: help demo test chaos check docs translations bench clean
+.PHONY: help demo test chaos check docs translations bench screenshots clean
 
 help:
 	@echo "make demo   start the example app: http://127.0.0.1:$(PORT) (PORT= for another)"
@@ -18,6 +18,7 @@ help:
 	@echo "make docs   build the documentation into docs/_build/html"
 	@echo "make translations  put new strings into the catalogues of flask_instruct/translations, and compile what was translated"
 	@echo "make bench  measure deltas, turns, workers, the ledger, live pages and changes, beside other libraries (ARGS=--check)"
+	@echo "make screenshots  make the pictures of the example app in docs/images/scenes anew"
 	@echo "make clean  remove everything that these made, but the data of the example app"
 
 demo:
@@ -56,6 +57,11 @@ bench:
 		agents flask_rq flask_socketio llm pydantic_ai || \
 		$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	@status=0; for name in wire jobs live changes; do $(RUN) benchmarks $$name $(ARGS) || status=$$?; done; exit $$status
+
+screenshots:
+	@PYTHON="$(PYTHON)" tools/install.sh dev
+	@tools/system-packages.sh
+	@exec $(RUN) pytest -m screenshots tests/example_app/test_screenshots.py
 
 clean:
 	rm -rf $(VENV) docs/_build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis test-artifacts
