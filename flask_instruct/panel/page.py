@@ -102,7 +102,7 @@ def shown_panel(
         form=form_for(state, worker),
         approves=may_approve(state, worker),
         stream=turbo_stream_from(PANEL, gid),
-        assets=_assets(),
+        assets=page_assets(),
         live_scripts=instruct_scripts,
         now=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
@@ -187,7 +187,7 @@ def _suggestion(prompt: Suggestion) -> tuple[str, str]:
     return (prompt, prompt) if isinstance(prompt, str) else prompt
 
 
-def _assets() -> dict[str, str | None] | None:
+def page_assets() -> dict[str, str | None] | None:
     """Return what loads the stylesheet and the script, for the first panel of a page."""
     if "instruct.panel" in request.environ:
         return None
