@@ -37,7 +37,7 @@ def show(app: Flask, lang: str = "en") -> None:
 
     @app.get("/everything")
     def everything() -> str:
-        card = db.session.scalars(sa.select(Card).order_by(Card.id.desc())).first()
+        card = db.session.scalars(sa.select(Card).order_by(Card.id)).first()
         return render_template_string(page(EVERYTHING), board=db.session.get(Board, 1), card=card)
 
     @app.get("/chat")
