@@ -10,6 +10,7 @@ from . import undo  # noqa: F401  # its routes
 from .approvals import instruct_approvals
 from .chat import instruct_chat
 from .observer import PanelObserver
+from .one_run import instruct_run
 from .page import instruct_panel
 from .provenance import instruct_activity
 from .provenance import instruct_badge
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["init_panel"]
 
-SHOWN = (instruct_panel, instruct_chat, instruct_approvals, instruct_history, instruct_badge, instruct_activity)
+SHOWN = (
+    instruct_panel,
+    instruct_chat,
+    instruct_run,
+    instruct_approvals,
+    instruct_history,
+    instruct_badge,
+    instruct_activity,
+)
 """What templates can show."""
 
 

@@ -103,7 +103,7 @@ def shown_panel(
         approves=may_approve(state, worker),
         previews=any(tool.preview for tool in worker.ai_tools()),
         stream=turbo_stream_from(PANEL, gid),
-        assets=_assets(),
+        assets=page_assets(),
         live_scripts=instruct_scripts,
         now=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
@@ -188,7 +188,7 @@ def _suggestion(prompt: Suggestion) -> tuple[str, str]:
     return (prompt, prompt) if isinstance(prompt, str) else prompt
 
 
-def _assets() -> dict[str, str | None] | None:
+def page_assets() -> dict[str, str | None] | None:
     """Return what loads the stylesheet and the script, for the first panel of a page."""
     if "instruct.panel" in request.environ:
         return None

@@ -7,36 +7,26 @@ import re
 from collections.abc import Callable
 
 import pytest
-import sqlalchemy as sa
 from flask import Flask
-from flask import render_template_string
 from flask.testing import FlaskClient
 from flask_babel import Babel
 from playwright.sync_api import expect
 
-from flask_instruct.runs.approval import Approval
 from flask_instruct.runs.models import Run
-from flask_instruct.runs.models import ToolCall
-from flask_instruct.runs.undo import undo
 from tests.dashboard.test_language import Odd
 
-from .board import Board
-from .board import Card
-from .board import db
 from .pages import Open
 from .pages import Work
 from .pages import status
+from .scenes import addresses
+from .scenes import make_everything_happen
+from .scenes import show
 from .test_views import BY_SCRIPT
 from .test_views import post
 
-PAGE = """<!doctype html><html lang="fr"><body>
-{{ instruct_panel(board, "Arranger", title="…", prompts=["Arrange"], placeholder="…") }}
-{{ instruct_chat(board, "Arranger") }}
-{{ instruct_approvals() }}{{ instruct_activity() }}{{ instruct_history(card) }}{{ instruct_badge(card, "text") }}
-</body></html>"""
 DATA = """
 Arrange again. / Arrange it. / Arrange / Fail now. / Cut it. / Forever on. / Publish it. / Chat. / Hello, / world
-And more.
+And more. / Chat with me. / Mine / Board / card
 First / two / cards. / one / two / three / Done / I would publish. / Well, / Far too lo / Publishing needs a lead.
 What stands above it. / The weights total 110, not 100. / Added one. / Added two. / Added three. / Added beside.
 beside / I would now use check, but tools are switched off for this answer.
@@ -51,20 +41,13 @@ One / text / Text / Id / Board id / Card / Lead Lea / Ada / janv / mars / avr / 
 def odd(app: Flask) -> None:
     Babel(app, default_locale="fr", default_timezone="Europe/Paris")
     app.extensions["instruct_panel_domain"] = Odd()
-    show(app)
+    show(app, "fr")
 
 
 @pytest.fixture
 def french(app: Flask) -> None:
     Babel(app, default_locale="fr", default_timezone="Europe/Paris")
-    show(app)
-
-
-def show(app: Flask) -> None:
-    @app.get("/everything")
-    def everything() -> str:
-        card = db.session.scalars(sa.select(Card)).first()
-        return render_template_string(PAGE, board=db.session.get(Board, 1), card=card)
+    show(app, "fr")
 
 
 def words_of(text: str) -> set[str]:
@@ -84,31 +67,15 @@ def words_of(text: str) -> set[str]:
 
 @pytest.fixture
 def happened(app: Flask, client: FlaskClient, work: Work) -> None:
-    """One run of each kind of end, one that waits for a lead, and one that was undone."""
-    for text in ("Arrange it.", "Fail now.", "Cut it.", "Forever on.", "Publish it."):
-        post(client, data={"prompt": text})
-    work()
-    with app.app_context():
-        first = db.session.scalars(sa.select(Run).order_by(Run.created_at)).all()[0]
-        call = db.session.scalars(sa.select(ToolCall).where(ToolCall.changed == 1)).all()[-1]
-        call.undo_problem = "The key of a row of card was changed."
-        db.session.commit()
-        undo(app.extensions["instruct"], first, "Ada")
-    post(client, data={"prompt": "Arrange again."})
-    work()
-    post(client, data={"prompt": "Chat."})
+    make_everything_happen(app, client, work)
 
 
 def pages(app: Flask, client: FlaskClient) -> dict[str, str]:
-    with app.app_context():
-        approval = db.session.scalars(sa.select(Approval)).one().id
-        done = db.session.scalars(sa.select(Run).where(Run.status == "succeeded", Run.kind == "ai")).all()
-        ended, undone = done[-1].id, done[0].id
     lead = app.test_client()
     lead.get("/as/Lead Lea")
-    paths = ["/everything", f"/instruct/approvals/{approval}", f"/instruct/runs/{ended}/undo"]
-    found = {path: client.get(path).text for path in [*paths, f"/instruct/runs/{undone}/undo", "/instruct/approvals"]}
-    found |= {f"lead {path}": lead.get(path).text for path in (*paths, "/instruct/approvals")}
+    found = {}
+    for name, path in addresses(app).items():
+        found[name], found[f"{name} for a lead"] = client.get(path).text, lead.get(path).text
     guest = app.test_client()
     guest.get("/as/guest")
     found["guest"] = guest.get("/everything").text

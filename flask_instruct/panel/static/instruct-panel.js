@@ -203,6 +203,18 @@ function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/**
+ * Say how a run that stands alone on its page is, when that has changed: once for each of its states, and a panel with
+ * many is told which of them to speak of.
+ */
+function announce() {
+  for (const panel of document.querySelectorAll("[data-instruct-one]")) {
+    const place = panel.querySelector("[data-instruct-says]");
+    const words = panel.querySelector("[data-instruct-said]")?.getAttribute("data-instruct-said");
+    if (place && words) say(place, words);
+  }
+}
+
 /** @param {Element} element */
 function compareClocks(element) {
   const panel = element.matches("[data-instruct-now]") ? element : element.querySelector("[data-instruct-now]");
@@ -247,6 +259,7 @@ new MutationObserver((records) => {
       tellTheTime(node);
     }
   }
+  announce();
 }).observe(document.documentElement, { childList: true, subtree: true });
 
 compareClocks(document.documentElement);
