@@ -93,6 +93,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # Undo after a person changed one of the fields, and redo.
     "T19": (
+        "panel/test_in_control.py::test_t19_undo_restores_what_nobody_changed_since_lists_the_rest_and_redo_brings_it_back",
         "panel/test_in_control.py::"
         "test_t19_undo_restores_what_nobody_changed_since_lists_the_rest_and_redo_brings_it_back",
         "example_app/test_control_in_browser.py::test_t19_three_weights_return_and_the_fourth_is_left_to_its_person",
@@ -108,6 +109,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "T22": ("live/test_browser.py::test_a_frozen_page_catches_up_when_it_thaws",),
     # Axe and contrast, in light and dark.
     "T23": (
+        "panel/test_manners_of_pages.py::test_t23_axe_finds_nothing_to_say_of_any_page",
         "panel/test_manners.py::test_t23_axe_finds_nothing_to_say",
         "panel/test_manners.py::test_t23_words_have_contrast",
         "dashboard/test_in_browser.py::test_t23_axe_finds_nothing_to_say",
@@ -123,7 +125,10 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "panel/test_run_on_a_page.py::test_an_open_card_stays_open_and_focused_while_it_changes",
     ),
     # Reduced motion.
-    "T26": ("panel/test_in_control.py::test_t26_with_reduced_motion_nothing_is_animated",),
+    "T26": (
+        "panel/test_manners_of_pages.py::test_t26_nothing_moves_for_who_wants_no_motion_and_forced_colours_leave_edges",
+        "panel/test_in_control.py::test_t26_with_reduced_motion_nothing_is_animated",
+    ),
     # Without scripts.
     "T27": (
         "panel/test_form.py::test_t27_without_scripts_the_form_works_and_a_reload_shows_the_results",
@@ -148,6 +153,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # 360 pixels.
     "T31": (
+        "panel/test_manners_of_pages.py::test_t31_every_page_fits_360_pixels_in_both_directions",
         "panel/test_manners.py::test_t31_it_fits_a_narrow_page_and_has_buttons_to_hit",
         "dashboard/test_in_browser.py::test_t31_it_fits_a_narrow_page_and_has_targets_to_hit",
         "example_app/test_studio_in_browser.py::test_no_page_scrolls_sideways_or_has_small_buttons",
