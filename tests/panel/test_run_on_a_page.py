@@ -231,7 +231,8 @@ def test_half_an_answer_leaves_the_page_when_the_run_is_taken_up_again(
     ask(page, "Chat with me.")
     [run] = runs()
     with app.app_context():
-        db.session.get_one(Run, run.id).status = "running"
+        held = db.session.get_one(Run, run.id)
+        held.status, held.attempt = "running", 1
         db.session.add(Message(run_id=run.id, seq=1, text="Half an ans", state="streaming"))
         db.session.commit()
     silence(app, run.id)
