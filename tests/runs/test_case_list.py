@@ -51,7 +51,7 @@ CASES = {
         "test_a_rolled_back_view_starts_no_run": "rq/rq#327",
     },
     "test_worker": {
-        "test_a_plain_rq_worker_carries_out_runs_as_documented": "Flask-RQ2#50",
+        "test_rqs_own_worker_carries_out_runs_as_documented": "Flask-RQ2#50",
     },
     "test_tls": {
         "test_runs_one_after_the_other_in_forks_of_a_process_that_used_its_database_over_tls": (

@@ -35,7 +35,7 @@ def recording(
     call = {"name": "look", "arguments": "{}", "status": "done", "error_kind": None}
     calls = [{**call, "id": str(uuid.uuid4()), "seq": seq, "result": text} for seq, text in enumerate(results, 1)]
     broadcasts = [{"stream": "notes", "html": text.replace("CALL", calls[0]["id"] if calls else "")} for text in html]
-    return Recording({}, run, [], [], calls, [], [], broadcasts, rows, [])
+    return Recording({}, run, [], [], calls, [], [], [], broadcasts, rows, [])
 
 
 def differences(one: Recording, other: Recording) -> list[Difference]:

@@ -70,6 +70,7 @@ def a_file() -> dict[str, Any]:
         "messages": [MESSAGE],
         "calls": [CALL],
         "effects": [EFFECT],
+        "approvals": [],
         "model_calls": [{"message_id": "2", "error_class": None}],
         "broadcasts": [{"stream": "notes", "html": "<p>"}],
         "rows": {"note": [{"id": 1}]},
