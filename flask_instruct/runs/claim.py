@@ -29,6 +29,7 @@ from .interruption import Interrupted
 from .models import HELD
 from .models import ModelCall
 from .models import Run
+from .models import ToolCall
 from .notices import Notices
 from .rows import know
 from .turns import has_turn
@@ -81,6 +82,10 @@ def _claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
     with unit_of_work(engine) as unit:
         bound_step(unit.connection)
         run = unit.ledger.get(Run, run_id, options=_WHOLE)
+        if run is not None and run.status in HELD:
+            # In the order of a tool that is still alive: its call first, the run last. The other way each would wait
+            # for the other on PostgreSQL, which ends the tool's transaction then.
+            unit.connection.execute(_RUNNING, {"run_id": run_id})
         if run is None or not _take(unit, run, state.config):
             return None
         is_new = run.attempt == 1
@@ -171,6 +176,11 @@ _TAKE = (
 _TOLD = sa.select(_RUNS.c.status, _RUNS.c.cancel_requested, _RUNS.c.error_technical)
 """What a person's stop and a worker's supervisor write into a run that a worker holds."""
 _WHOLE = (undefer(Run.attachments),)
+_RUNNING = (
+    sa.select(ToolCall.id)
+    .where(ToolCall.run_id == sa.bindparam("run_id"), ToolCall.status == "running")
+    .with_for_update()
+)
 
 
 def close_open_calls(unit: Unit, run: Run, notices: Notices) -> None:
