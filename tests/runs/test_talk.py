@@ -130,7 +130,8 @@ def test_a_record_deleted_between_tools_leaves_no_call_open(app: Flask, ask: Ask
 def test_g5_no_connection_is_held_while_the_model_is_awaited(app: Flask, ask: Ask) -> None:
     held: list[int] = []
     state = app.extensions["instruct"]
-    state.config = replace(state.config, lease=600)  # no heartbeat, which holds a connection for a moment
+    # No heartbeat and no look for a stop: each holds a connection for a moment.
+    state.config = replace(state.config, lease=600, stop_interval=600)
 
     def turns(request: ModelRequest) -> list[Any]:
         pools = {db.engine.pool, ledger_engine(db).pool}
