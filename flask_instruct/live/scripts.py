@@ -1,14 +1,17 @@
-"""Serves the client's modules as small as they get: without comments and packed, under 12 kB in all.
+"""Serves the client in one piece and as small as it gets: without comments and packed, under 12 kB.
 
-There is no build step: what is in the package is what a person reads; it is shortened once per process.
+There is no build step: what is in the package is what a person reads; it is joined and shortened once per process. In
+debug mode the browser gets the modules as they are.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 import rjsmin
@@ -17,9 +20,13 @@ from flask import abort
 from flask import current_app
 from flask import request
 
+ENTRY = "instruct.js"
+
+_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
+
 
 class Script(NamedTuple):
-    """One module, ready to be sent."""
+    """A script, ready to be sent."""
 
     plain: bytes
     packed: bytes
@@ -27,7 +34,7 @@ class Script(NamedTuple):
 
 
 def serve(filename: str) -> Response:
-    """Answer with a module; in debug mode with its source as it is."""
+    """Answer with a script: the first module has all others in it, but in debug mode, where each is its source."""
     script = _script(filename, current_app.debug)
     packed = request.accept_encodings["gzip"] > 0
     response = Response(script.packed if packed else script.plain, mimetype="text/javascript")
@@ -43,9 +50,32 @@ def serve(filename: str) -> Response:
 
 @lru_cache(maxsize=64)
 def _script(filename: str, readable: bool) -> Script:
-    source = files(__package__) / "static" / filename
-    if "/" in filename or not filename.endswith(".js") or not source.is_file():
+    if "/" in filename or not filename.endswith(".js") or not _source(filename).is_file():
         abort(404)
-    text = source.read_text("utf-8")
-    plain = (text if readable else str(rjsmin.jsmin(text))).encode()
+    text = _source(filename).read_text("utf-8")
+    if not readable:
+        text = str(rjsmin.jsmin(_joined() if filename == ENTRY else text))
+    plain = text.encode()
     return Script(plain, gzip.compress(plain, 9, mtime=0), hashlib.sha256(plain).hexdigest()[:16])
+
+
+def _joined() -> str:
+    """Return all modules as one, those that others need first: a page asks once, not once for each step of the way.
+
+    A module that is loaded again under another address would hear every event twice; hence the condition around it.
+    """
+    modules: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        text = _source(name).read_text("utf-8")
+        for needed in _LINK.findall(text):
+            if needed not in modules:
+                add(needed)
+        modules[name] = re.sub(r"^export (?=\w)", "", _LINK.sub("", text), flags=re.MULTILINE)
+
+    add(ENTRY)
+    return 'if (!customElements.get("instruct-stream")) {\n' + "\n".join(modules.values()) + "\n}\n"
+
+
+def _source(filename: str) -> Traversable:
+    return files(__package__) / "static" / filename

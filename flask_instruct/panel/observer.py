@@ -40,13 +40,14 @@ class PanelObserver:
         chat_id = chat_of(run)
         if chat_id is not None:
             _send(run, "append", f"instruct_runs_{thread_key(run.handler, chat_id)}", "run.html")
-            if not run.continues:
-                self._list_threads(run, key)
-        self._let_go_of_the_oldest(run, key)
+        self._put_lists_right(run)
         self._announce(run)
 
     def run_changed(self, run: Run) -> None:
         self._announce(run)
+        if run.ended:
+            # Two runs that were asked for at one moment did not see each other in the lists that they sent.
+            self._put_lists_right(run)
         if run.preview:
             broadcast_refresh_to(INBOX)
 
@@ -95,6 +96,12 @@ class PanelObserver:
             html=words.announcement(speaking),
             method="morph",
         )
+
+    def _put_lists_right(self, run: Run) -> None:
+        key = panel_key(run.handler)
+        if chat_of(run) is not None and not run.continues:
+            self._list_threads(run, key)
+        self._let_go_of_the_oldest(run, key)
 
     def _list_threads(self, run: Run, key: str) -> None:
         session = object_session(run)

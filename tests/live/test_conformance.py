@@ -199,6 +199,13 @@ DIFFERENT: dict[str, tuple[str, str, str, str]] = {
         "document.getElementById('text').textContent === 'some bold text more'",
         "document.getElementById('text').textContent === 'some bold text'",
     ),
+    "rows that say where they belong": (
+        "two processes tell of their rows in the order in which they commit: the text of the attribute decides here",
+        stream("append", '<li id="e" data-instruct-order="5">e</li>', target="list")
+        + stream("append", '<li id="d" data-instruct-order="4">d</li>', target="list"),
+        "[...document.getElementById('list').children].map(each => each.id).join('') === 'abcde'",
+        "[...document.getElementById('list').children].map(each => each.id).join('') === 'abced'",
+    ),
 }
 
 

@@ -9,17 +9,22 @@ import pytest
 from flask import Flask
 
 MOST = 12 * 1024
-"""Bytes that all modules may have together, packed."""
+"""Bytes that the client may have, packed."""
 
 NAMES = sorted(script.name for script in (files("flask_instruct.live") / "static").iterdir())
 
 
-def test_the_client_is_small(app: Flask) -> None:
+def test_the_client_is_small_and_comes_in_one_piece(app: Flask) -> None:
     client = app.test_client()
-    sizes = {
-        name: len(client.get(f"/instruct/live/{name}", headers={"Accept-Encoding": "gzip"}).data) for name in NAMES
+    size = len(client.get("/instruct/live/instruct.js", headers={"Accept-Encoding": "gzip"}).data)
+    assert 0 < size < MOST
+    text = client.get("/instruct/live/instruct.js").text
+    assert not re.search(r"^\s*(import|export)\b", text, re.MULTILINE)
+    app.debug = True
+    named = {
+        name for script in NAMES for name in re.findall(r'"\./(\w+\.js)"', client.get(f"/instruct/live/{script}").text)
     }
-    assert 0 < sum(sizes.values()) < MOST, sizes
+    assert named == set(NAMES) - {"instruct.js"}
 
 
 @pytest.mark.parametrize("name", NAMES)

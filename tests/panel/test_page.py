@@ -36,6 +36,9 @@ def test_a_page_shows_the_last_requests_and_says_that_there_are_more(app: Flask,
     assert page.count('<article class="instruct-run"') == SHOWN_RUNS
     assert "number 0." not in page
     assert f"number {SHOWN_RUNS}." in page
+    order = re.findall(r'data-instruct-order="([^"]+)"', page)
+    assert len(order) == SHOWN_RUNS
+    assert order == sorted(order)
 
 
 def test_assets_are_loaded_once_on_a_page_with_two_panels(app: Flask) -> None:

@@ -111,6 +111,9 @@ def read(html: str) -> Element:
     return reader.root
 
 
+ORDER = "data-instruct-order"
+
+
 class Stale(Exception):
     """Raise when only fetching the page again makes it right."""
 
@@ -138,7 +141,13 @@ def _append(target: Element, content: list[Element | str], _: dict[str, str]) ->
         for old in [each for each in target.children if isinstance(each, Element)]:
             if identifier and old.attributes.get("id") == identifier:
                 old.leave()
-    target.put(len(target.children), content)
+    order = next((child.attributes.get(ORDER) for child in content if isinstance(child, Element)), None)
+    behind = [place for place, each in enumerate(target.children) if order and _order(each) > order]
+    target.put(behind[0] if behind else len(target.children), content)
+
+
+def _order(child: Element | str) -> str:
+    return "" if isinstance(child, str) else child.attributes.get(ORDER, "")
 
 
 def _replace(target: Element, content: list[Element | str], _: dict[str, str]) -> None:

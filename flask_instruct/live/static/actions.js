@@ -10,12 +10,15 @@ import { drop, editorAround, occupied, warn } from "./typing.js";
 /** How long what changed is marked. */
 const MARKED = 2_000;
 
+/** Where a child belongs in its list: behind those whose text is smaller. */
+const ORDER = "data-instruct-order";
+
 /** @typedef {(target: Element, content: DocumentFragment, element: Element) => boolean | void} Act */
 
 /** @type {Record<string, Act>} `false` says that something before it is missing. */
 const ACTIONS = {
   append(target, content) {
-    add(target, content, () => target.append(content));
+    add(target, content, () => target.insertBefore(content, successor(target, content.firstElementChild)));
   },
   prepend(target, content) {
     add(target, content, () => target.prepend(content));
@@ -190,6 +193,21 @@ function add(container, content, insert, anchor) {
   const added = [...content.children];
   insert();
   mark(added);
+}
+
+/**
+ * What stands behind a new child already, though it was made later: two processes may tell of their rows in another
+ * order than that of the rows.
+ * @param {Element} list
+ * @param {Element | null} child
+ */
+function successor(list, child) {
+  const order = child?.getAttribute(ORDER);
+  let found = null;
+  if (!order) return null;
+  let each = list.lastElementChild;
+  for (; each && (each.getAttribute(ORDER) ?? "") > order; each = each.previousElementSibling) found = each;
+  return found;
 }
 
 /**

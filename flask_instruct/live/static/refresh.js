@@ -6,7 +6,7 @@ import { trusted } from "./trusted.js";
 
 /** Wishes that come within this time are one. */
 const GATHER = 150;
-const LONGEST = 30_000;
+const LONGEST_WAIT = 30_000;
 /** A page that is stale again and again gets a growing pause; it is forgotten after this time. */
 const FORGET = 60_000;
 
@@ -34,7 +34,7 @@ export function refresh(isStale = false, within = 0) {
 
 function pause() {
   const trouble = Math.max(failures, Date.now() - lastStale < FORGET ? stale - 3 : 0);
-  return trouble > 0 ? Math.min(LONGEST, 500 * 2 ** trouble) * (0.5 + Math.random() / 2) : GATHER;
+  return trouble > 0 ? Math.min(LONGEST_WAIT, 500 * 2 ** trouble) * (0.5 + Math.random() / 2) : GATHER;
 }
 
 async function run() {
@@ -54,12 +54,12 @@ async function run() {
 }
 
 async function fetchAndMorph() {
-  const here = address();
+  const here = pageAddress();
   const response = await fetch(here, { headers: { Accept: "text/html" }, cache: "no-store" });
   if (response.status >= 500) throw new Error(`${here} answered ${response.status}`);
   const text = await response.text();
   // Whoever has gone elsewhere meanwhile is not taken back.
-  if (address() !== here) return;
+  if (pageAddress() !== here) return;
   if (!response.ok || response.url.split("#")[0] !== here) {
     emit("stale", { reason: "gone", status: response.status, url: response.url });
     return;
@@ -71,7 +71,7 @@ async function fetchAndMorph() {
   emit("rendered", { action: "refresh", target: document.body });
 }
 
-function address() {
+function pageAddress() {
   return location.href.split("#")[0];
 }
 
