@@ -21,6 +21,9 @@ TOTAL = 100
 STATUSES = {"draft": "Draft", "in_review": "In review", "published": "Published"}
 AI_NAME = "AI assistant"
 
+ASIDE = {"instruct": "bookkeeping"}
+"""Marks what only follows an edit: nobody is asked about it where the edit is previewed or undone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Editor:
@@ -57,13 +60,13 @@ class Assessment(db.Model):  # type: ignore[name-defined,misc]
     status: Mapped[str] = mapped_column(sa.String(20), default="draft")
     due_on: Mapped[date | None]
     instructions: Mapped[str] = mapped_column(sa.Text, default="")
-    instructions_by: Mapped[str | None] = mapped_column(sa.String(80))
-    instructions_run: Mapped[str | None] = mapped_column(sa.String(36))
-    instructions_at: Mapped[datetime | None]
+    instructions_by: Mapped[str | None] = mapped_column(sa.String(80), info=ASIDE)
+    instructions_run: Mapped[str | None] = mapped_column(sa.String(36), info=ASIDE)
+    instructions_at: Mapped[datetime | None] = mapped_column(info=ASIDE)
     owner_id: Mapped[int] = mapped_column(sa.ForeignKey("user.id"))
-    created_at: Mapped[datetime] = mapped_column(default=now)
-    changed_at: Mapped[datetime] = mapped_column(default=now)
-    changed_by: Mapped[str] = mapped_column(sa.String(80), default="")
+    created_at: Mapped[datetime] = mapped_column(default=now, info=ASIDE)
+    changed_at: Mapped[datetime] = mapped_column(default=now, info=ASIDE)
+    changed_by: Mapped[str] = mapped_column(sa.String(80), default="", info=ASIDE)
 
     owner: Mapped[User] = relationship()
     criteria: Mapped[list[Criterion]] = relationship(
@@ -125,7 +128,7 @@ class Mail(db.Model):  # type: ignore[name-defined,misc]
     body: Mapped[str] = mapped_column(sa.Text)
     recipients: Mapped[list[str]] = mapped_column(sa.JSON)
     """Addresses, as they were when it was written."""
-    run_id: Mapped[str | None] = mapped_column(sa.String(36))
+    run_id: Mapped[str | None] = mapped_column(sa.String(36), info=ASIDE)
     written_at: Mapped[datetime] = mapped_column(default=now)
     sent_at: Mapped[datetime | None]
 
@@ -141,8 +144,8 @@ class Criterion(db.Model):  # type: ignore[name-defined,misc]
     name: Mapped[str] = mapped_column(sa.String(80))
     description: Mapped[str] = mapped_column(sa.Text, default="")
     weight: Mapped[int]
-    changed_by: Mapped[str] = mapped_column(sa.String(80), default="")
-    changed_run: Mapped[str | None] = mapped_column(sa.String(36))
+    changed_by: Mapped[str] = mapped_column(sa.String(80), default="", info=ASIDE)
+    changed_run: Mapped[str | None] = mapped_column(sa.String(36), info=ASIDE)
 
     assessment: Mapped[Assessment] = relationship(back_populates="criteria")
     levels: Mapped[list[Level]] = relationship(
@@ -178,11 +181,11 @@ class Comment(db.Model):  # type: ignore[name-defined,misc]
     assessment_id: Mapped[int] = mapped_column(sa.ForeignKey("assessment.id"), index=True)
     author_id: Mapped[int | None] = mapped_column(sa.ForeignKey("user.id"))
     author_name: Mapped[str] = mapped_column(sa.String(80))
-    run_id: Mapped[str | None] = mapped_column(sa.String(36))
+    run_id: Mapped[str | None] = mapped_column(sa.String(36), info=ASIDE)
     reply_to_id: Mapped[int | None] = mapped_column(sa.ForeignKey("comment.id"))
-    body: Mapped[str] = mapped_column(sa.Text)
+    body: Mapped[str] = mapped_column(sa.Text, info={"instruct": "title"})
     resolved: Mapped[bool] = mapped_column(default=False)
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=now, info=ASIDE)
 
     assessment: Mapped[Assessment] = relationship(back_populates="comments")
     reply_to: Mapped[Comment | None] = relationship(remote_side=id, back_populates="replies")

@@ -120,7 +120,7 @@ def _chosen(approval: Approval) -> list[int] | None:
 
     :raises Refused: 409 where the proposal has changed since the page was made.
     """
-    proposal = proposal_of(approval)
+    proposal = proposal_of(_state(), approval)
     if not request.form.get("edit") or proposal is None or not proposal.may_choose:
         return None
     if request.form.get("shown") != f"{approval.stale}.{proposal.count}":
@@ -168,7 +168,7 @@ def _shown(
         run=approval.run,
         form=forms.form_for(state, handler),
         fields=fields,
-        proposal=proposal_of(approval),
+        proposal=proposal_of(state, approval),
         faults=faults,
         may=deciding.may_decide(state, approval, state.actor()),
         longest_reason=LONGEST_REASON,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from typing import Any
 
 from ..runs.approval import Approval
@@ -14,9 +15,12 @@ from .differences import differences
 from .language import gettext
 from .language import marked as _
 from .language import ngettext
+from .naming import Names
 from .values import in_words
-from .values import key_in_words
 from .values import plain
+
+if TYPE_CHECKING:
+    from ..state import State
 
 SHOWN = 200
 """Changes of one proposal that are shown; more can only be decided about as a whole."""
@@ -58,14 +62,15 @@ class ShownProposal:
         return self.problem is None and 1 < self.count <= SHOWN
 
 
-def proposal_of(approval: Approval) -> ShownProposal | None:
+def proposal_of(state: State, approval: Approval) -> ShownProposal | None:
     """Return what an approval would change, or None where that was not found out."""
     if approval.proposal is None:
         return None
     proposal = Proposal.from_json(approval.proposal)
     changes = proposal.changes
+    names = Names(state, changes[:SHOWN])
     return ShownProposal(
-        [_shown(number, change) for number, change in enumerate(changes[:SHOWN], 1)],
+        [_shown(names, number, change) for number, change in enumerate(changes[:SHOWN], 1)],
         len(changes),
         list(proposal.conflicts),
         [promise.method for call in proposal.calls for promise in call.promises],
@@ -87,14 +92,13 @@ def count(approval: Approval) -> str:
     return ngettext("%(num)s row would change.", "%(num)s rows would change.", number)
 
 
-def _shown(number: int, change: Recorded) -> Shown:
-    what = f"{change.entity or change.table} {key_in_words(change.key)}"
-    before = None if change.before is None else _plain(change.before)
-    after = None if change.after is None else _plain(change.after)
+def _shown(names: Names, number: int, change: Recorded) -> Shown:
+    what = names.of(change, change.before, change.after)
+    before, after = (_plain(names.shown(change, values)) for values in (change.before, change.after))
     return Shown(
         number, change.action, gettext(ACTIONS[change.action], what=what), differences(before, after, in_words)
     )
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: plain(value) for name, value in values.items()}
+def _plain(values: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if values is None else {name: plain(value) for name, value in values.items()}

@@ -16,6 +16,7 @@ from ..runs.provenance import activity
 from ..runs.provenance import history
 from ..runs.provenance import recent_handlers
 from .forms import _may
+from .naming import Names
 from .rendering import render
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def instruct_history(record: Any, field: str | None = None, *, limit: int = SHOW
     :param field: only this attribute.
     :raises DeclarationError: for what is no stored record, or a name that it has not.
     """
-    return render("history.html", entries=_history(record, field, limit), field=field)
+    entries = _history(record, field, limit)
+    return render("history.html", entries=entries, names=Names(_state(), entries), field=field)
 
 
 def instruct_badge(record: Any, field: str) -> Markup:
@@ -50,8 +52,9 @@ def instruct_activity(*, limit: int = SHOWN) -> Markup:
     state = _state()
     session = state.db.session()
     allowed = [gid for gid in recent_handlers(session) if _is_open(state, gid)]
-    entries = activity(session, allowed, limit) if allowed else []
-    return render("activity.html", entries=entries)
+    layouts = state.layouts(state.db.engine.dialect)
+    entries = activity(session, layouts, allowed, limit) if allowed else []
+    return render("activity.html", entries=entries, names=Names(state, entries))
 
 
 def _history(record: Any, field: str | None, limit: int) -> list[Entry]:

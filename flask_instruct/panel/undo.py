@@ -24,6 +24,7 @@ from . import undoing
 from .forms import Refused
 from .keys import panel_key
 from .language import gettext as _
+from .naming import Names
 from .page import asset_url
 from .rendering import render
 from .told import told
@@ -46,11 +47,13 @@ def show_undo(run_id: UUID) -> ResponseReturnValue:
     if form is None:
         raise Refused(403, _("You are not allowed to ask for this."))
     target = _target(run, request.args.get("call"))
+    plan = undo_preview(state, target)
     page = render(
         "undo.html",
         run=run,
         call=target if isinstance(target, ToolCall) else None,
-        plan=undo_preview(state, target),
+        plan=plan,
+        names=Names(state, plan.rows),
         label=undoing.label(run).rstrip("…"),
         form=form,
         back=_came_from(),

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
@@ -20,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from .change import Change
 from .change import Recorded
+from .layouts import Field
 from .layouts import Key
 from .layouts import Layout
 from .layouts import Layouts
@@ -60,6 +62,14 @@ class RowPlan:
     key: str
     action: str
     fields: list[FieldPlan] = field(default_factory=list)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What is told of its fields, as typed JSON: as they would be, else as they are."""
+        whole = next((one for one in self.fields if one.name == WHOLE), None)
+        if whole is not None:
+            return dict(whole.wanted or whole.wrote or whole.current or {})
+        return {one.name: one.wanted for one in self.fields}
 
 
 @dataclass(slots=True)
@@ -129,7 +139,7 @@ class _Planner:
     def _read(self) -> None:
         wanted: dict[Layout, list[_Rehearsed]] = {}
         for row in self._rows.values():
-            row.layout = self._layout(row)
+            row.layout = self._layouts.named(row.entity, row.table)
             if row.layout is not None:
                 try:
                     row.identity = row.layout.read_key(row.key)
@@ -141,13 +151,6 @@ class _Planner:
             found = layout.read(self._execute, [row.identity for row in rows])
             for row in rows:
                 row.current = row.now = found.get(row.identity)
-
-    def _layout(self, row: _Rehearsed) -> Layout | None:
-        mapper = self._layouts.mapper_named(row.entity, row.table) if row.entity is not None else None
-        if mapper is not None:
-            return self._layouts.of_class(mapper)
-        table = self._layouts.table_named(row.table)
-        return None if table is None else self._layouts.of_table(table)
 
     def _rehearse(self, change: Recorded | Change) -> Iterator[Step]:
         """Do one change in mind; give what has to be written for it."""
@@ -168,7 +171,7 @@ class _Planner:
             row.note(WHOLE, expects, None, None, None if row.gone else "It is gone already.")
             return
         known = {name: one for name, one in layout.fields.items() if name in expects}
-        changed = [name for name, one in known.items() if not one.holds(row.now[name], expects[name])]
+        changed = [n for n, one in known.items() if not one.bookkeeping and not one.holds(row.now[n], expects[n])]
         why = f"It was changed since: {', '.join(changed)}." if changed else None
         current = {name: layout.fields[name].write(row.now[name]) for name in changed or layout.fields}
         if self._may(row, WHOLE, expects, current, None, why):
@@ -192,23 +195,44 @@ class _Planner:
             for name in gives:
                 row.note(name, expects.get(name), None, gives[name], None if row.gone else "Its row is gone.")
             return
+        quiet = [name for name in gives if name in layout.fields and layout.fields[name].bookkeeping]
+        asked = [name for name in gives if name not in quiet]
         values: Row = {}
-        for name, wanted in gives.items():
-            one = layout.fields.get(name)
-            if one is None:
-                row.note(name, expects.get(name), None, wanted, "There is no such field any more.")
-                continue
-            current = one.write(row.now[name])
-            try:
-                value = one.read(wanted)
-            except (Lost, LookupError, ValueError, TypeError):
-                row.note(name, expects.get(name), current, wanted, "Its value was not kept.")
-                continue
-            why = None if one.holds(row.now[name], expects.get(name)) else "Somebody changed it since."
-            if self._may(row, name, expects.get(name), current, wanted, why):
-                values[name], row.now[name] = value, _plain(value)
+        for name in asked:
+            self._rehearse_field(row, name, expects.get(name), gives[name], values)
+        for name in quiet if values or not asked else ():
+            self._follow(row, layout.fields[name], expects.get(name), gives[name], values)
         if values:
             yield Step(layout, row.identity, row.key, "update", values)
+
+    def _rehearse_field(self, row: _Rehearsed, name: str, expected: Any, wanted: Any, values: Row) -> None:
+        """Add what is to be written to a field to ``values``, unless something is in the way."""
+        one = row.layout.fields.get(name) if row.layout is not None else None
+        if one is None or row.now is None:
+            row.note(name, expected, None, wanted, "There is no such field any more.")
+            return
+        current = one.write(row.now[name])
+        try:
+            value = one.read(wanted)
+        except (Lost, LookupError, ValueError, TypeError):
+            row.note(name, expected, current, wanted, "Its value was not kept.")
+            return
+        why = None if one.holds(row.now[name], expected) else "Somebody changed it since."
+        if self._may(row, name, expected, current, wanted, why):
+            values[name], row.now[name] = value, _plain(value)
+
+    def _follow(self, row: _Rehearsed, one: Field, expected: Any, wanted: Any, values: Row) -> None:
+        """Let bookkeeping go along with the fields of its row; what somebody did since is told by what is there."""
+        if row.now is None or row.place(one.name) in self._skip:
+            return
+        if self._backwards and not one.holds(row.now[one.name], expected):
+            return
+        with suppress(Lost, LookupError, ValueError, TypeError):
+            value = one.read(wanted)
+            earlier = row.notes.get(one.name)
+            current = one.write(row.now[one.name]) if earlier is None else earlier.current
+            row.note(one.name, expected, current, wanted, None)
+            values[one.name], row.now[one.name] = value, _plain(value)
 
     def _may(self, row: _Rehearsed, name: str, wrote: Any, current: Any, wanted: Any, why: str | None) -> bool:
         """Note what is about to become of a field, and tell whether it is to be written."""
@@ -295,7 +319,12 @@ class _Rehearsed:
         if whole is not None and whole.conflict is None:
             return RowPlan(self.entity, self.table, self.key, action, [whole] if whole.current != whole.wanted else [])
         notes = [note for note in self.notes.values() if note.conflict or note.current != note.wanted]
-        return RowPlan(self.entity, self.table, self.key, action, notes)
+        asked = [note for note in notes if not self._is_bookkeeping(note.name)]
+        return RowPlan(self.entity, self.table, self.key, action, asked or notes)
+
+    def _is_bookkeeping(self, name: str) -> bool:
+        one = self.layout.fields.get(name) if self.layout is not None else None
+        return one is not None and one.bookkeeping
 
 
 def _plain(value: Any) -> Any:

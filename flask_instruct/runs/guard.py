@@ -55,7 +55,8 @@ class Guard:
         missing = [name for name in names if name not in layout.fields]
         if missing:
             raise HandlerError(f"guard of {type(handler).__name__}: its record has no column {', '.join(missing)}.")
-        known = names or tuple(name for name in layout.fields if name not in layout.key_names)
+        asked = (name for name, one in layout.fields.items() if not one.bookkeeping and name not in layout.key_names)
+        known = names or tuple(asked)
         return cls(layout, tuple(inspected.identity), known, read)
 
     def look(self, connection: sa.Connection) -> Row | None:

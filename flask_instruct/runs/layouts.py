@@ -25,6 +25,9 @@ from sqlalchemy.orm import Mapper
 from sqlalchemy.types import TypeDecorator
 
 from .ledger import Ledger
+from .marks import is_bookkeeping
+from .marks import marks
+from .marks import title_of
 from .values import Lost
 from .values import Read
 from .values import Write
@@ -54,6 +57,7 @@ class Field:
     :ivar zoned: of a moment, whether it has to have a zone for that.
     :ivar steady: whether a value in memory cannot be changed in place.
     :ivar filled: whether the database may fill it in by itself.
+    :ivar bookkeeping: whether it only follows other fields: no conflict, and nothing that people are asked about.
     """
 
     name: str
@@ -65,6 +69,7 @@ class Field:
     steady: bool
     filled: bool
     redacted: bool
+    bookkeeping: bool
     is_json: bool
     plain: type | None = field(init=False)
     """The class that is stored as it is, whatever the value."""
@@ -122,6 +127,8 @@ class Layout:
     updated: tuple[str, ...] = ()
     """Fields that the database, or SQLAlchemy, sets by itself in an UPDATE."""
     references: tuple[str, ...] = ()
+    title: str | None = None
+    """The field by which people call a row."""
     unmapped: bool = False
     """Whether the table has columns that the class does not show."""
     simple: bool = field(init=False)
@@ -227,6 +234,14 @@ class Layouts:
                 if follows and constraint.referred_table is table:
                     yield other, constraint
 
+    def named(self, entity: str | None, table: str) -> Layout | None:
+        """Return how the rows of a class are written, by its name and that of its root's table; None for a lost one."""
+        mapper = self.mapper_named(entity, table) if entity is not None else None
+        if mapper is not None:
+            return self.of_class(mapper)
+        known = self.table_named(table)
+        return None if known is None else self.of_table(known)
+
     def mapper_named(self, entity: str | None, table: str) -> Mapper[Any] | None:
         """Return the class of a name whose rows go by a table; else the one at the table's root."""
         known = [mapper for mapper in self._mappers() if _root(mapper).fullname == table]
@@ -303,7 +318,7 @@ class Layouts:
         fields = {
             name: self._field(column, name)
             for column, name in named.items()
-            if column is not version and column.info.get("instruct") != "exclude"
+            if column is not version and "exclude" not in marks(column)
         }
         return Layout(
             entity,
@@ -320,6 +335,7 @@ class Layouts:
                 if one.column.onupdate is not None or one.column.server_onupdate is not None or one.column.computed
             ),
             references=tuple(one.name for one in fields.values() if one.column.foreign_keys),
+            title=title_of((one.name, one.column) for one in fields.values() if not one.redacted),
         )
 
     def _field(self, column: sa.Column[Any], name: str) -> Field:
@@ -344,8 +360,8 @@ class Layouts:
                     column.primary_key,
                 )
             ),
-            redacted=column.info.get("instruct") == "redact"
-            or any(fnmatchcase(full, pattern) for pattern in self._redact),
+            redacted="redact" in marks(column) or any(fnmatchcase(full, pattern) for pattern in self._redact),
+            bookkeeping=is_bookkeeping(column),
             is_json=isinstance(kind, sa.JSON),
         )
 

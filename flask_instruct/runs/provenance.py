@@ -56,11 +56,16 @@ class Entry:
     undone_by: str | None
     undone_actor: str | None
 
+    @property
+    def row(self) -> dict[str, Any] | None:
+        """The fields of a whole row that came or went."""
+        return (self.became or self.was) if self.field is None else None
+
 
 def history(
     session: Session, layouts: Layouts, record: Any, field: str | None = None, limit: int = MOST
 ) -> list[Entry]:
-    """Return what the AI, and undos, changed of a record, newest first.
+    """Return what the AI, and undos, changed of a record, newest first; of its bookkeeping only what is asked for.
 
     :param field: the name of an attribute: only its changes, and with it the moment the record was made.
     :raises DeclarationError: for what is no record, or a name that it has not.
@@ -68,21 +73,23 @@ def history(
     layout, key = _place(layouts, record, field)
     entries: list[Entry] = []
     for row in _changes(session, (Change.table == layout.table, Change.key == key)):
-        entries += _entries(row, field)
+        entries += _entries(row, layout, field)
         if len(entries) >= limit:
             break
     return entries[:limit]
 
 
-def activity(session: Session, handlers: Collection[str] | None = None, limit: int = MOST) -> list[Entry]:
-    """Return the newest changes of all records.
+def activity(
+    session: Session, layouts: Layouts, handlers: Collection[str] | None = None, limit: int = MOST
+) -> list[Entry]:
+    """Return the newest changes of all records, without their bookkeeping.
 
     :param handlers: gids of handlers whose runs count; None for all.
     """
     conditions = () if handlers is None else (Run.handler.in_(handlers),)
     entries: list[Entry] = []
     for row in _changes(session, conditions):
-        entries += _entries(row, None)
+        entries += _entries(row, layouts.named(row[0].entity, row[0].table), None)
         if len(entries) >= limit:
             break
     return entries[:limit]
@@ -120,9 +127,12 @@ def _changes(session: Session, conditions: Any) -> Iterator[Any]:
     yield from session.execute(query.execution_options(yield_per=MOST))
 
 
-def _entries(row: Any, field: str | None) -> Iterator[Entry]:
+def _entries(row: Any, layout: Layout | None, field: str | None) -> Iterator[Entry]:
     change, call, run, approver, undone_actor = row
     for name, was, became in _fields(change, field):
+        known = layout.fields.get(name) if layout is not None and name is not None else None
+        if field is None and known is not None and known.bookkeeping:
+            continue
         yield Entry(
             change.table,
             change.key,
