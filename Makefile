@@ -18,7 +18,7 @@ help:
 	@echo "make docs   build the documentation into docs/_build/html"
 	@echo "make translations  put new strings into the catalogues of flask_instruct/translations, and compile what was translated"
 	@echo "make bench  measure deltas, turns, workers, the ledger, live pages and changes, beside other libraries (ARGS=--check)"
-	@echo "make screenshots  make the pictures of the example app in docs/images/scenes anew"
+	@echo "make screenshots  make the pictures of the example app in docs/images anew"
 	@echo "make clean  remove everything that these made, but the data of the example app"
 
 demo:

@@ -141,10 +141,16 @@ def _signed_gid(state: State, viewer: str) -> str:
     return str(signed.payload["handler"])
 
 
-def may_approve(state: State, handler: AiResponseHandler) -> bool:
-    """Tell whether the current viewer may decide about any tool of a handler; which, and with what, is asked then."""
+def decides(state: State, handler: AiResponseHandler) -> frozenset[str]:
+    """Return the names of the tools that the current viewer may decide about; with which arguments is asked then.
+
+    ``preview:`` is before those that the viewer may accept in the preview of a whole run.
+    """
     actor = state.actor()
-    return any(_may_approve(handler, tool, actor) for tool in handler.ai_tools() if tool.approval or tool.preview)
+    tools = handler.ai_tools()
+    allowed = {tool.identifier for tool in tools if _may_approve(handler, tool, actor)}
+    free = {tool.identifier for tool in tools if tool.approval is False}
+    return frozenset(allowed | {f"preview:{name}" for name in allowed | free})
 
 
 def _may_approve(handler: AiResponseHandler, tool: type[Tool], actor: Any) -> bool:

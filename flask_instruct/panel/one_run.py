@@ -15,8 +15,8 @@ from ..live.page import instruct_scripts
 from ..live.page import turbo_stream_from
 from ..runs.models import Run
 from . import words
+from .forms import decides
 from .forms import form_for
-from .forms import may_approve
 from .keys import PANEL
 from .keys import panel_key
 from .page import load_answers
@@ -53,7 +53,7 @@ def instruct_run(run: Run | str, *, title: str | None = None) -> Markup:
         key=panel_key(found.handler),
         title=title,
         form=form,
-        approves=worker is not None and may_approve(state, worker),
+        decides=decides(state, worker) if worker is not None else frozenset(),
         stream=turbo_stream_from(PANEL, found.handler),
         announcement=words.announcement(found),
         assets=page_assets(),

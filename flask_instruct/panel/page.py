@@ -30,8 +30,8 @@ from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from . import words
+from .forms import decides
 from .forms import form_for
-from .forms import may_approve
 from .keys import PANEL
 from .keys import AnySession
 from .keys import panel_key
@@ -100,7 +100,7 @@ def shown_panel(
         earlier=len(runs) > SHOWN_RUNS,
         announcement=words.announcement(spokesman(runs)),
         form=form_for(state, worker),
-        approves=may_approve(state, worker),
+        decides=decides(state, worker),
         previews=any(tool.preview for tool in worker.ai_tools()),
         stream=turbo_stream_from(PANEL, gid),
         assets=page_assets(),

@@ -85,6 +85,13 @@ def of_run(run: Run) -> Approval | None:
     return next((approval for approval in run.approvals if approval.call_id is None), None)
 
 
+def tools(approval: Approval) -> list[str]:
+    """Return the tools of a whole run's proposal, by the names of ``forms.decides``."""
+    return sorted(
+        {f"preview:{call.name}" for call in Proposal.from_json(approval.proposal or Proposal().to_json()).calls}
+    )
+
+
 def count(approval: Approval) -> str:
     """Say how much would change."""
     proposal = Proposal.from_json(approval.proposal or Proposal().to_json())

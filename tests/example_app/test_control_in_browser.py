@@ -128,6 +128,27 @@ def test_t20_a_preview_changes_no_row_and_three_of_five_are_accepted(
         assert find(LAB_REPORT).title == LAB_REPORT
 
 
+def test_an_author_sees_that_a_lead_has_to_decide(
+    desk: Studio, pages: Callable[..., Page], work: Callable[[], None]
+) -> None:
+    mina, theo = desk.enter(pages(), LEAD, ESSAY), desk.enter(pages(), AUTHOR, ESSAY)
+    ask(theo, "publish")
+    work()
+    for page in (mina, theo):
+        expect(status(page)).to_have_text("Waiting for approval")
+    card = theo.locator(".instruct-ask")
+    expect(card).to_contain_text("Publishing needs a lead.")
+    expect(card.get_by_text("Somebody else has to decide this.")).to_be_visible()
+    expect(card.get_by_role("button")).to_have_count(0)
+    equals_a_fresh_one(theo)
+    expect(mina.locator(".instruct-ask__other")).to_be_hidden()
+    mina.locator(".instruct-ask").get_by_role("button", name="Approve").click()
+    work()
+    for page in (mina, theo):
+        expect(status(page)).to_have_text("Done")
+        equals_a_fresh_one(page)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_t23_axe_finds_nothing_to_say_of_the_pages_of_control(
     app: Flask, desk: Studio, pages: Callable[..., Page], work: Callable[[], None], scheme: str

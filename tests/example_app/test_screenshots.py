@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 import sqlalchemy as sa
 from flask import Flask
+from PIL import Image
 from playwright.sync_api import Page
 from playwright.sync_api import expect
 
@@ -27,14 +28,17 @@ from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
 from tests.support import wait_for
 
+from . import moving_picture
 from .conftest import ESSAY
 from .conftest import LAB_REPORT
 from .conftest import ORAL
 from .conftest import Studio
+from .moving_picture import Film
 from .test_mail import WorkerDied
 from .test_studio_in_browser import status
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "scenes"
+MOVING = PICTURES.parent / "two-browsers.webp"
 SCENES = (
     *("cold-start", "queued", "tool-cards", "live-changes", "offline", "approval"),
     *("stopped", "crash", "trouble", "undo", "preview", "run-page"),
@@ -52,6 +56,18 @@ def test_t38_every_scene_has_its_pictures() -> None:
     files = {path.name: path.stat().st_size for path in PICTURES.glob("*.png")}
     assert set(files) == {f"{scene}-{look}.png" for scene in SCENES for look in LOOKS}
     assert sum(files.values()) < LARGEST
+
+
+def test_the_picture_of_two_browsers_moves_for_twenty_seconds() -> None:
+    lengths = []
+    with Image.open(MOVING) as picture:
+        for number in range(getattr(picture, "n_frames", 1)):
+            picture.seek(number)
+            picture.load()
+            lengths.append(picture.info["duration"])
+    assert len(lengths) > 30
+    assert 18_000 < sum(lengths) < 22_000
+    assert MOVING.stat().st_size < LARGEST
 
 
 class Camera:
@@ -106,6 +122,41 @@ def test_pictures_of_all_scenes_are_made(
     _decisions(camera, studio, lead, late)
     _trouble(camera, studio, lead, monkeypatch)
     _afterwards(camera, studio, lead, made)
+
+
+@pytest.mark.screenshots
+def test_a_moving_picture_of_two_browsers_is_made(
+    app: Flask, serve: Callable[..., str], key_of: Callable[[str], int], new_page: Callable[..., Page]
+) -> None:
+    camera = Camera(app, "light", PICTURES)
+    studio = Studio(serve(app), key_of)
+    mina, theo = (new_page(**moving_picture.LOOK) for _ in range(2))
+    studio.enter(mina, LEAD, LAB_REPORT)
+    studio.enter(theo, AUTHOR, LAB_REPORT)
+    film = Film((mina, theo), ("Mina, lead", "Theo, author"))
+    theo.get_by_role("heading", name="Rubric").evaluate("one => one.scrollIntoView()")
+    film.watch(1)
+    _film(film, camera, mina, "review", "Done")
+    _film(film, camera, theo, "publish", "Waiting for approval")
+    mina.locator(".instruct-ask button").first.click()
+    worker = Thread(target=camera.work)
+    worker.start()
+    film.watch_until(lambda: status(mina).inner_text() == "Done" and not worker.is_alive())
+    film.watch(1)
+    film.save(MOVING)
+
+
+def _film(film: Film, camera: Camera, page: Page, asked: str, ending: str) -> None:
+    box = page.get_by_label("Your request")
+    for word in story(asked).prompt.split():
+        box.press_sequentially(f"{word} ")
+        film.shoot()
+    page.get_by_role("button", name="Send").click()
+    film.shoot()
+    worker = Thread(target=camera.work)
+    worker.start()
+    film.watch_until(lambda: status(page).inner_text() == ending and not worker.is_alive())
+    film.watch(1.5)
 
 
 def ask(page: Page, name: str) -> None:

@@ -71,11 +71,13 @@ def test_a_card_says_what_would_run_and_why(client: FlaskClient, approval: Appro
     assert "Waiting for approval" in page
     assert "Publishing needs a lead." in page
     assert path(approval, "approve") in page
-    assert "instruct-panel--no-approver" in page
+    assert 'data-instruct-tools="publish" data-instruct-other' in page
 
 
 def test_a_lead_has_the_buttons(lead: FlaskClient, approval: Approval) -> None:
-    assert "instruct-panel--no-approver" not in lead.get("/boards/1").text
+    page = lead.get("/boards/1").text
+    assert 'data-instruct-tools="publish"' in page
+    assert "data-instruct-other" not in page
 
 
 def test_the_buttons_of_the_card_decide(app: Flask, lead: FlaskClient, approval: Approval, work: Work) -> None:

@@ -215,6 +215,20 @@ function announce() {
   }
 }
 
+/** Mark what somebody else has to decide; who watches is not known where it is broadcast from. */
+function tellWhoDecides() {
+  for (const ask of document.querySelectorAll("[data-instruct-tools]")) {
+    const decides = words(ask.closest("[data-instruct-decides]")?.getAttribute("data-instruct-decides"));
+    const tools = words(ask.getAttribute("data-instruct-tools"));
+    ask.toggleAttribute("data-instruct-other", tools.some((tool) => !decides.includes(tool)));
+  }
+}
+
+/** @param {string | null | undefined} text */
+function words(text) {
+  return (text ?? "").split(" ").filter(Boolean);
+}
+
 /** @param {Element} element */
 function compareClocks(element) {
   const panel = element.matches("[data-instruct-now]") ? element : element.querySelector("[data-instruct-now]");
@@ -260,8 +274,10 @@ new MutationObserver((records) => {
     }
   }
   announce();
+  tellWhoDecides();
 }).observe(document.documentElement, { childList: true, subtree: true });
 
 compareClocks(document.documentElement);
+tellWhoDecides();
 tick();
 setInterval(tick, 1000);
