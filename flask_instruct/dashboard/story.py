@@ -28,10 +28,12 @@ from ..panel.values import key_in_words
 from ..panel.values import plain
 from ..runs.approval import Approval
 from ..runs.change import Change
+from ..runs.change import Recorded
 from ..runs.models import Message
 from ..runs.models import ModelCall
 from ..runs.models import Run
 from ..runs.models import ToolCall
+from ..runs.proposals import Proposal
 from ..runs.spending import Spending
 from ..runs.spending import spent_by_run
 
@@ -58,10 +60,16 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a person was asked about a call, and what they said; ``edited`` is what they made of the arguments."""
+    """What a person was asked about a call, and what they said.
+
+    :param edited: what they made of the arguments.
+    :param proposed: the first rows that were to be changed; ``hidden`` further ones are not shown.
+    """
 
     approval: Approval
     edited: list[Difference]
+    proposed: list[Changed]
+    hidden: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +188,7 @@ def _call(row: ToolCall, changes: list[Change], many: int, decision: Decision | 
     return Call(row, [_changed(change, veil) for change in changes], many - len(changes), decision)
 
 
-def _changed(change: Change, veil: Veil) -> Changed:
+def _changed(change: Change | Recorded, veil: Veil) -> Changed:
     def said(value: Any) -> str:
         return veil(in_words(value))
 
@@ -198,14 +206,20 @@ def _veiled(fields: dict[str, Any], veil: Veil) -> dict[str, Any]:
 
 
 def _decision(approval: Approval, veil: Veil) -> Decision:
+    changes = Proposal.from_json(approval.proposal).changes if approval.proposal is not None else []
+    proposed = [_changed(change, veil) for change in changes[:SHOWN_CHANGES]]
+    return Decision(approval, _edited(approval, veil), proposed, len(changes) - len(proposed))
+
+
+def _edited(approval: Approval, veil: Veil) -> list[Difference]:
     if approval.edited is None:
-        return Decision(approval, [])
+        return []
 
     def said(value: Any) -> str:
         return veil(in_words(value))
 
     asked, edited = _object(approval.arguments), _object(approval.edited)
-    return Decision(approval, differences(_veiled(asked, veil), _veiled(edited, veil), said))
+    return differences(_veiled(asked, veil), _veiled(edited, veil), said)
 
 
 def _object(text: str) -> dict[str, Any]:

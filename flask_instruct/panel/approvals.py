@@ -38,6 +38,7 @@ from .language import gettext as _
 from .page import asset_url
 from .proposing import proposal_of
 from .rendering import render
+from .told import fault
 from .views import answered
 from .views import blueprint
 
@@ -153,7 +154,7 @@ def _shown(
     approval: Approval, handler: AiResponseHandler, error: InvalidArguments | None = None
 ) -> ResponseReturnValue:
     state = _state()
-    faults = {problem.path.partition(".")[0]: problem.message for problem in error.problems} if error else {}
+    faults = {problem.path.partition(".")[0]: fault(problem.message) for problem in error.problems} if error else {}
     fields: list[Field] | None = []
     try:
         if approval.call_id is not None:

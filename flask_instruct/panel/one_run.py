@@ -20,6 +20,7 @@ from .forms import form_for
 from .keys import PANEL
 from .keys import panel_key
 from .page import load_answers
+from .page import may_open_dashboard
 from .page import page_assets
 from .rendering import render
 
@@ -53,6 +54,7 @@ def instruct_run(run: Run | str, *, title: str | None = None) -> Markup:
         key=panel_key(found.handler),
         title=title,
         form=form,
+        opens=may_open_dashboard(state),
         decides=decides(state, worker) if worker is not None else frozenset(),
         stream=turbo_stream_from(PANEL, found.handler),
         announcement=words.announcement(found),

@@ -23,6 +23,7 @@ from sqlalchemy.orm import selectinload
 from ..errors import HandlerError
 from ..handlers import AiResponseHandler
 from ..handlers import registered
+from ..live.audience import says_yes
 from ..live.page import instruct_scripts
 from ..live.page import turbo_stream_from
 from ..runs.models import ACTIVE
@@ -101,12 +102,22 @@ def shown_panel(
         announcement=words.announcement(spokesman(runs)),
         form=form_for(state, worker),
         decides=decides(state, worker),
+        opens=may_open_dashboard(state),
         previews=any(tool.preview for tool in worker.ai_tools()),
         stream=turbo_stream_from(PANEL, gid),
         assets=page_assets(),
         live_scripts=instruct_scripts,
         now=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
+
+
+def may_open_dashboard(state: State) -> bool:
+    """Tell whether whoever asks in the current request may see how runs went in the dashboard.
+
+    :raises TypeError: for a rule that is an ``async def``, whose answer would always be true.
+    """
+    rule = state.hooks.authorize_dashboard
+    return rule is not None and says_yes(rule, state.actor())
 
 
 def latest_runs(session: AnySession, gid: str) -> Sequence[Run]:

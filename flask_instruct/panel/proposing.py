@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Any
@@ -16,8 +17,10 @@ from .language import gettext
 from .language import marked as _
 from .language import ngettext
 from .naming import Names
+from .told import told
 from .values import in_words
 from .values import plain
+from .words import title_of
 
 if TYPE_CHECKING:
     from ..state import State
@@ -30,6 +33,18 @@ ACTIONS: dict[str, str] = {
     "update": _("Changed: %(what)s"),
     "delete": _("Deleted: %(what)s"),
 }
+
+
+_PLACE = re.compile(r"(?P<table>\S+) (?P<key>\[.*\]) (?P<field>\S+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A row that a conflict is about."""
+
+    table: str
+    key: str
+    entity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,7 @@ def proposal_of(state: State, approval: Approval) -> ShownProposal | None:
     return ShownProposal(
         [_shown(names, number, change) for number, change in enumerate(changes[:SHOWN], 1)],
         len(changes),
-        list(proposal.conflicts),
+        [_conflict(names, text) for text in proposal.conflicts],
         [promise.method for call in proposal.calls for promise in call.promises],
         proposal.problem,
     )
@@ -105,6 +120,16 @@ def _shown(names: Names, number: int, change: Recorded) -> Shown:
     return Shown(
         number, change.action, gettext(ACTIONS[change.action], what=what), differences(before, after, in_words)
     )
+
+
+def _conflict(names: Names, text: str) -> str:
+    """Say of which row and field it is; its name is that of ``FieldPlan.id``."""
+    place, _colon, why = text.partition(": ")
+    found = _PLACE.fullmatch(place)
+    if found is None:
+        return told(text)
+    what = names.of(_Place(found["table"], found["key"]))
+    return f"{what}: {told(why)}" if found["field"] == "*" else f"{what}, {title_of(found['field'])}: {told(why)}"
 
 
 def _plain(values: dict[str, Any] | None) -> dict[str, Any] | None:

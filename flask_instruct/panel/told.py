@@ -69,21 +69,75 @@ SENTENCES = (
 )
 """What rooms below write for people; ``%(name)s`` stands for names of tables, fields and statements."""
 
+FAULTS = (
+    _("is required"),
+    _("is not a known argument"),
+    _("Input should be a valid string"),
+    _("Input should be a valid integer"),
+    _("Input should be a valid number"),
+    _("Input should be a valid decimal"),
+    _("Input should be a valid boolean"),
+    _("Input should not be a boolean"),
+    _("Input should be a valid array"),
+    _("Input should be an object"),
+    _("Input should be a valid date"),
+    _("Input should be a valid date in the format YYYY-MM-DD"),
+    _("Input should be a valid datetime"),
+    _("Input should be a date and time in ISO 8601 form"),
+    _("Input should be in a valid time format"),
+    _("Input should be a valid duration"),
+    _("Input should be a valid UUID"),
+    _("Input should be greater than or equal to %(least)s"),
+    _("Input should be greater than %(least)s"),
+    _("Input should be less than or equal to %(most)s"),
+    _("Input should be less than %(most)s"),
+    _("Input should be a multiple of %(step)s"),
+    _("Input should be '%(first)s' or '%(last)s'"),
+    _("String should have at least %(least)s characters"),
+    _("String should have at least 1 character"),
+    _("String should have at most %(most)s characters"),
+    _("String should match pattern '%(pattern)s'"),
+    _("List should have at least %(least)s items after validation, not %(given)s"),
+    _("List should have at most %(most)s items after validation, not %(given)s"),
+    _("%(value)s is not of type %(kind)s"),
+    _("%(value)s is not one of %(choices)s"),
+    _("%(value)s is not a %(kind)s"),
+    _("%(value)s is too short"),
+    _("%(value)s should be non-empty"),
+    _("%(value)s is too long"),
+    _("%(value)s is less than the minimum of %(least)s"),
+    _("%(value)s is greater than the maximum of %(most)s"),
+    _("%(value)s does not match %(pattern)s"),
+    _("the arguments are not valid JSON: %(why)s"),
+)
+"""What is said of an argument that does not fit, most of it by pydantic and jsonschema."""
+
 
 def told(text: str) -> str:
     """Return a sentence of the ledger in the reader's language."""
-    if text in SENTENCES:
+    return _said(text, SENTENCES)
+
+
+def fault(text: str) -> str:
+    """Return what is wrong with an argument in the reader's language."""
+    return _said(text, FAULTS)
+
+
+def _said(text: str, sentences: tuple[str, ...]) -> str:
+    if text in sentences:
         return gettext(text)
-    for pattern, sentence in _patterns():
+    for pattern, sentence in _patterns(sentences):
         found = pattern.fullmatch(text)
         if found:
             return gettext(sentence, **found.groupdict())
-    return text
+    head, _comma, reason = text.partition(", ")
+    # A reason that nobody has translated is left out where the rest can be.
+    return text if not reason or head not in sentences or gettext(head) == head else gettext(head)
 
 
 @cache
-def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    return [(_pattern(sentence), sentence) for sentence in SENTENCES if "%(" in sentence]
+def _patterns(sentences: tuple[str, ...]) -> list[tuple[re.Pattern[str], str]]:
+    return [(_pattern(sentence), sentence) for sentence in sentences if "%(" in sentence]
 
 
 def _pattern(sentence: str) -> re.Pattern[str]:

@@ -16,8 +16,11 @@ from flask.testing import FlaskClient
 
 from flask_instruct.cli import instruct as commands
 from flask_instruct.handlers import locate
+from flask_instruct.runs.change import Recorded
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import Run
+from flask_instruct.runs.proposals import Proposal
+from flask_instruct.runs.proposals import Proposed
 from flask_instruct.runs.spending import spent_by_run
 from tests.panel.board import HOSTILE
 from tests.panel.board import db
@@ -261,8 +264,10 @@ def test_t14_hostile_text_is_text_wherever_it_stands(context: Flask, client: Fla
     call = a_call(turn, HOSTILE, json.dumps({HOSTILE: HOSTILE}), result=HOSTILE, undo_problem=HOSTILE)
     a_call(turn, HOSTILE, HOSTILE, status="failed", error_kind="<script>", result=HOSTILE)
     a_change(call, entity=HOSTILE, key=json.dumps([HOSTILE]), before={HOSTILE: f"a {HOSTILE}"}, after={HOSTILE: f"b {HOSTILE}", "l": [HOSTILE]})  # fmt: skip  # noqa: E501
+    row = Recorded("update", HOSTILE, HOSTILE, json.dumps([HOSTILE]), {HOSTILE: "a"}, {HOSTILE: HOSTILE})
+    proposal = Proposal((Proposed(call.id, HOSTILE, HOSTILE, (row,), problem=HOSTILE),), (HOSTILE,))
     an_approval(call, "<script>", edited=json.dumps({HOSTILE: 1}), decided_by=HOSTILE, decision_reason=HOSTILE,
-                reason=HOSTILE, proposal={HOSTILE: HOSTILE})  # fmt: skip
+                reason=HOSTILE, proposal=proposal.to_json())  # fmt: skip
     an_effect(call, "failed", method=HOSTILE[:190], error_safe=HOSTILE, error_class=HOSTILE)
     a_model_call(run, turn, model=HOSTILE, provider=HOSTILE[:90], error_class="<script>")
     a_run(kind="undo", undoes=run.id, actor=HOSTILE)

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import ast
 import re
+from datetime import date
+from datetime import datetime
+from datetime import time
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Annotated
+from typing import Literal
+from uuid import UUID
 
 import pytest
+from pydantic import Field
 
+from flask_instruct import AiResponseHandler
+from flask_instruct import ai_tool
+from flask_instruct.arguments import InvalidArguments
 from flask_instruct.panel import told as room
 from flask_instruct.panel.told import SENTENCES
+from flask_instruct.panel.told import fault
 from flask_instruct.panel.told import told
 
 PACKAGE = Path(room.__file__).parent.parent
@@ -59,3 +72,55 @@ def test_the_reader_of_sentences_finds_them() -> None:
 def test_names_in_a_sentence_are_kept_and_other_words_stay() -> None:
     assert told("The key of a row of card was changed.") == "The key of a row of card was changed."
     assert told("The weights total 110 %, not 100 %(x)s.") == "The weights total 110 %, not 100 %(x)s."
+
+
+class Fussy(AiResponseHandler):
+    @ai_tool
+    def accept(
+        self,
+        text: Annotated[str, Field(min_length=2, max_length=4, pattern="^a")],
+        whole: Annotated[int, Field(ge=1, le=5)],
+        part: Annotated[float, Field(gt=0, lt=1)],
+        yes: bool,
+        day: date,
+        moment: datetime,
+        hour: time,
+        key: UUID,
+        amount: Decimal,
+        choice: Literal["x", "y"],
+        numbers: Annotated[list[int], Field(min_length=2, max_length=3)],
+        by_name: dict[str, int],
+        span: timedelta,
+    ) -> str:
+        """Accept what fits."""
+        return "Accepted."
+
+
+WRONG: dict[str, list[object]] = {
+    "text": ["a", "aaaaa", "bb", 3],
+    "whole": ["x", 0, 9, 1.5, True],
+    "part": ["x", 0, 2],
+    "yes": ["maybe", 7],
+    "day": ["31.12.2026", 3],
+    "moment": ["x", "2026-13-01"],
+    "hour": ["x", "25:00"],
+    "key": ["x"],
+    "amount": ["x"],
+    "choice": ["q"],
+    "numbers": [[1], [1, 2, 3, 4], "x"],
+    "by_name": ["x", {"a": "q"}],
+    "span": ["x"],
+    "another": [1],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_an_argument_can_be_translated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "gettext", lambda text, **names: f"«{text}»")
+    [tool] = Fussy().ai_tools()
+    for value in WRONG[name]:
+        with pytest.raises(InvalidArguments) as raised:
+            tool.check({name: value})
+        said = {problem.message: fault(problem.message) for problem in raised.value.problems}
+        assert len(said) > 1
+        assert all(text.startswith("«") for text in said.values()), said
