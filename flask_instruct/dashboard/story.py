@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm import scoped_session
 from sqlalchemy.orm import selectinload
 
+from ..panel.answers import reasoning
 from ..panel.differences import Difference
 from ..panel.differences import differences
 from ..panel.values import in_words
@@ -165,7 +166,7 @@ def story(session: AnySession, run: Run, veil: Veil) -> Story:
 def _steps(messages: Iterable[Message], model_calls: Iterable[ModelCall], calls: Mapping[str, Call]) -> list[Step]:
     kept = {
         message.id: Step(
-            message.created_at, message, _reasoning(message), calls=[calls[row.id] for row in message.calls]
+            message.created_at, message, reasoning(message), calls=[calls[row.id] for row in message.calls]
         )
         for message in messages
     }
@@ -228,16 +229,6 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = text
     return found if isinstance(found, dict) else {"": found}
-
-
-def _reasoning(message: Message) -> str:
-    parts = (message.parts or {}).get("parts")
-    if not isinstance(parts, list):
-        return ""
-    texts = [
-        str(part.get("text") or "") for part in parts if isinstance(part, dict) and part.get("type") == "reasoning"
-    ]
-    return "\n\n".join(text for text in texts if text.strip())
 
 
 def _sums(model_calls: Sequence[ModelCall]) -> Sums:

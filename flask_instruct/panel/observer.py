@@ -19,6 +19,7 @@ from ..live.broadcasts import broadcast_refresh_to
 from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
+from . import answers
 from . import words
 from .keys import INBOX
 from .keys import panel_key
@@ -60,7 +61,7 @@ class PanelObserver:
 
     def message_finished(self, run: Run, message: Message) -> None:
         target = f"instruct_message_{message.id}_text"
-        if message.text or words.message_note(message):
+        if message.text or words.message_note(message) or answers.reasoning(message):
             _send(run, "replace", target, "text.html", message=message)
         else:
             _send(run, "remove", target)

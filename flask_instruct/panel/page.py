@@ -30,6 +30,7 @@ from ..runs.models import ACTIVE
 from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
+from ..runs.spending import spent_by_runs
 from . import words
 from .forms import decides
 from .forms import form_for
@@ -98,6 +99,7 @@ def shown_panel(
         first_prompts=len(suggestions) if len(suggestions) <= SHOWN_PROMPTS + 1 else SHOWN_PROMPTS,
         placeholder=placeholder or gettext("What should change?"),
         runs=shown,
+        spent=spent_by_runs(state.db.session(), [run.id for run in shown if run.ended]),
         earlier=len(runs) > SHOWN_RUNS,
         announcement=words.announcement(spokesman(runs)),
         form=form_for(state, worker),

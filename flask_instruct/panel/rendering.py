@@ -12,6 +12,7 @@ from flask import current_app
 from jinja2 import Environment
 from markupsafe import Markup
 
+from . import answers
 from . import language
 from . import proposing
 from . import undoing
@@ -29,6 +30,7 @@ def render(template: str, **context: Any) -> Markup:
     shared = {
         "_": gettext,
         "ngettext": ngettext,
+        "answers": answers,
         "words": words,
         "proposing": proposing,
         "undoing": undoing,

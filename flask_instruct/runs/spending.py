@@ -5,6 +5,8 @@ Every physical call counts, also those that failed or were cut.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from datetime import date
@@ -12,6 +14,7 @@ from datetime import datetime
 from datetime import time
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -48,6 +51,12 @@ def spent_by_run(session: AnySession, run_id: str) -> Spending:
     return _spent(session, ModelCall.run_id == run_id)
 
 
+def spent_by_runs(session: AnySession, run_ids: Collection[str]) -> dict[str, Spending]:
+    """Return what each of some runs has cost so far; those without a model call are not among them."""
+    query = sa.select(ModelCall.run_id, *_sums()).where(ModelCall.run_id.in_(run_ids)).group_by(ModelCall.run_id)
+    return {run_id: _spending(sums) for run_id, *sums in session.execute(query)} if run_ids else {}
+
+
 def spent_by_conversation(
     session: AnySession, name: str, *, actor: str | None = None, tenant: str | None = None
 ) -> Spending:
@@ -68,20 +77,25 @@ def _runs_of(actor: str | None, tenant: str | None) -> list[sa.ColumnElement[boo
 
 
 def _spent(session: AnySession, *conditions: sa.ColumnElement[bool]) -> Spending:
-    tokens = {
-        "input_tokens": ModelCall.input_tokens,
-        "output_tokens": ModelCall.output_tokens,
-        "cache_read_tokens": ModelCall.cache_read_tokens,
-        "cache_write_tokens": ModelCall.cache_write_tokens,
-        "reasoning_tokens": ModelCall.reasoning_tokens,
-    }
-    totals = (sa.func.sum(column) for column in tokens.values())
-    query = (
-        sa.select(sa.func.count(), sa.func.count(ModelCall.cost), sa.func.sum(ModelCall.cost), *totals)
-        .select_from(ModelCall)
-        .join(Run, Run.id == ModelCall.run_id)
-        .where(*conditions)
-    )
-    calls, priced, cost, *sums = session.execute(query).one()
-    counted = {name: int(total or 0) for name, total in zip(tokens, sums, strict=True)}
+    query = sa.select(*_sums()).select_from(ModelCall).join(Run, Run.id == ModelCall.run_id).where(*conditions)
+    return _spending(session.execute(query).one())
+
+
+_TOKENS = {
+    "input_tokens": ModelCall.input_tokens,
+    "output_tokens": ModelCall.output_tokens,
+    "cache_read_tokens": ModelCall.cache_read_tokens,
+    "cache_write_tokens": ModelCall.cache_write_tokens,
+    "reasoning_tokens": ModelCall.reasoning_tokens,
+}
+
+
+def _sums() -> list[Any]:
+    totals = [sa.func.sum(column) for column in _TOKENS.values()]
+    return [sa.func.count(), sa.func.count(ModelCall.cost), sa.func.sum(ModelCall.cost), *totals]
+
+
+def _spending(sums: Sequence[Any]) -> Spending:
+    calls, priced, cost, *totals = sums
+    counted = {name: int(total or 0) for name, total in zip(_TOKENS, totals, strict=True)}
     return Spending(calls=calls, cost=cost, unpriced=calls - priced, **counted)
