@@ -93,6 +93,16 @@ def markdown(text: str) -> Markup:
         return plain(text)
 
 
+def block_tokens(text: str) -> list[Token]:
+    """Return the blocks of a text, without looking at what is in them; none where that breaks the parser."""
+    tokens: list[Token] = []
+    try:
+        _parser.block.parse(text, _parser, {}, tokens)
+    except (RecursionError, ValueError, IndexError):
+        return []
+    return tokens
+
+
 def plain(text: str) -> Markup:
     """Return text as escaped preformatted HTML."""
     return Markup('<p class="instruct-plain">{}</p>').format(text)

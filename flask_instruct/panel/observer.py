@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from contextlib import nullcontext
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from flask import current_app
 from flask import has_request_context
@@ -19,8 +20,10 @@ from ..live.broadcasts import broadcast_refresh_to
 from ..runs.models import Message
 from ..runs.models import Run
 from ..runs.models import ToolCall
+from ..runs.rounds import utf16_length
 from . import answers
 from . import words
+from .growing import growth
 from .keys import INBOX
 from .keys import panel_key
 from .keys import panel_stream
@@ -34,6 +37,10 @@ from .threads import threads_of
 
 class PanelObserver:
     """Hears of every change of a run and broadcasts it to the panels of the run's handler."""
+
+    def __init__(self) -> None:
+        self._starts: WeakKeyDictionary[Message, int] = WeakKeyDictionary()
+        """Where the end begins that is not Markdown yet, of answers that are being written."""
 
     def run_created(self, run: Run) -> None:
         key = panel_key(run.handler)
@@ -56,8 +63,19 @@ class PanelObserver:
         _send(run, "append", f"instruct_run_{run.id}_messages", "message.html", message=message)
 
     def text_streamed(self, run: Run, message: Message, offset: int, text: str) -> None:
-        target = f"instruct_message_{message.id}_text"
-        broadcast(panel_stream(run.handler), "text", target=target, html=text, attributes={"offset": offset})
+        before = message.text[: len(message.text) - len(text)]
+        start = self._starts.get(message)
+        if start is None:
+            start = growth(before).start
+        tail = f"instruct_message_{message.id}_tail_{start}"
+        grown = growth(message.text, start) if "\n" in text or before[-1:] == "\n" else None
+        if grown is not None and grown.blocks:
+            start = grown.start
+            _send(run, "replace", tail, "growing.html", message=message, text=grown)
+        else:
+            within = offset - utf16_length(before[:start])
+            broadcast(panel_stream(run.handler), "text", target=tail, html=text, attributes={"offset": within})
+        self._starts[message] = start
 
     def message_finished(self, run: Run, message: Message) -> None:
         target = f"instruct_message_{message.id}_text"

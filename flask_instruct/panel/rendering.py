@@ -13,6 +13,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from . import answers
+from . import growing
 from . import language
 from . import proposing
 from . import undoing
@@ -31,6 +32,7 @@ def render(template: str, **context: Any) -> Markup:
         "_": gettext,
         "ngettext": ngettext,
         "answers": answers,
+        "growing": growing,
         "words": words,
         "proposing": proposing,
         "undoing": undoing,

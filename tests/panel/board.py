@@ -145,7 +145,7 @@ STORIES: Mapping[str, list[Turn]] = {
     "Rewrite": [[Use("rewrite", title="Plan of *the* week")], [Say("Done.", every=0)]],
     "Chat": [[Say("Hello, 👋 *world*.\r\nAnd more.", every=0.01)]],
     "Hold": [[Say("I hold.", every=0), Use("hold", why="to be looked at"), Use("check")], [Say("Done.")]],
-    "Long": [[Say(LONG, every=0.004, size=10)], [Say("Done.")]],
+    "Long": [[Say(f"**Story**\n\n{LONG}", every=0.015, size=10)], [Say("Done.")]],
     "Many": [
         [Say(LONG, every=0.002, size=10), *(Use("add_card", text=str(number)) for number in range(5))],
         [Say("Done.")],

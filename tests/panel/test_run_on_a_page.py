@@ -77,9 +77,12 @@ def test_a_page_opened_in_mid_run_catches_up(enter: Open, work_aside: Aside) -> 
     work_aside()
     expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
     late = enter("Bob")
+    # What is finished of the text is Markdown already, on both.
+    for each in (late, page):
+        expect(each.locator(".instruct-text--streaming strong")).to_have_text("Story")
     expect(status(late)).to_have_text("Done", timeout=20_000)
     expect(status(page)).to_have_text("Done")
-    expect(late.locator(".instruct-text")).to_have_text(LONG.strip())
+    expect(late.locator(".instruct-text")).to_have_text(f"Story {LONG.strip()}")
     assert_equals_a_fresh_page(late)
     assert_equals_a_fresh_page(page)
 
