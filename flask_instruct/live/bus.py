@@ -86,7 +86,7 @@ class Bus:
         self._prefix = f"{config.key_prefix}:live"
         self._lifetime = int(config.stream_ttl * 1000)
         self._readings: dict[str, _Reading] = {}
-        self._seen: dict[str, int] = {}
+        self._reached: dict[str, int] = {}
         """Of each clock the time of the last position seen. Redis may lose how far it was, and must not go back."""
         self._prepared = False
         self._unreachable: dict[str, float] = {}
@@ -131,7 +131,7 @@ class Bus:
         servers = self._servers
         arguments: list[Any] = [self._channel(stream), self._config.stream_maxlen, self._lifetime]
         scope = servers.scope(stream)
-        arguments += ("sharded" if servers.sharded else "", self._seen.get(scope, 0))
+        arguments += ("sharded" if servers.sharded else "", self._reached.get(scope, 0))
         for name, html in broadcasts:
             self.check_size(stream, html)
             arguments += (name or "", html.encode("utf-8", "replace"))
@@ -182,7 +182,9 @@ class Bus:
         scope = servers.scope(stream)
         with self._clock_lock:
             try:
-                now, since, lead = servers.run(stream, CLOCK, [self._mark(servers, stream)], [self._seen.get(scope, 0)])
+                now, since, lead = servers.run(
+                    stream, CLOCK, [self._mark(servers, stream)], [self._reached.get(scope, 0)]
+                )
             except RedisError:
                 self._unreachable[scope] = time.monotonic() + UNREACHABLE
                 raise
@@ -192,7 +194,7 @@ class Bus:
             return reading
 
     def _note(self, scope: str, reached: int) -> None:
-        self._seen[scope] = max(reached, self._seen.get(scope, 0))
+        self._reached[scope] = max(reached, self._reached.get(scope, 0))
 
     # -- following -------------------------------------------------------------------------------------------------
 
@@ -202,7 +204,7 @@ class Bus:
         keys = [self._mark(servers, stream), self._key(stream)]
         scope = servers.scope(stream)
         now, epoch, lead, first, last, length, added, found = servers.run(
-            stream, REPLAY, keys, [str(since or ""), self._seen.get(scope, 0)]
+            stream, REPLAY, keys, [str(since or ""), self._reached.get(scope, 0)]
         )
         self._note(scope, now)
         # A page that is told to fetch itself gets a cursor at once.

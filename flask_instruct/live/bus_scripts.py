@@ -93,7 +93,8 @@ CLOCK = Script(
 return {now, since, lead}
 """
 )
-"""KEYS: mark. ARGV: the time of the last position seen. Returns the server's clock, when its data began, and the lead of positions then; all in milliseconds."""
+"""KEYS: mark. ARGV: the time of the last position seen. Returns the server's clock, when its data began, and the lead of
+positions then; all in milliseconds."""
 
 # The ids of the last broadcasts, so that one that is sent again is not applied again: the sweep repeats what it
 # cannot know to have arrived.
@@ -168,8 +169,8 @@ return {
 }
 """
 )
-"""KEYS: mark, stream. ARGV: a position or nothing, and the time of the last one seen. Returns the time of positions, that
-of the beginning and their lead then, the first and the last id, how many entries there are and ever were (-1: not
+"""KEYS: mark, stream. ARGV: a position or nothing, and the time of the last one seen. Returns the time of positions,
+that of the beginning and their lead then, the first and the last id, how many entries there are and ever were (-1: not
 counted), and the entries after the position."""
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
-
 logger = logging.getLogger("flask_instruct")
 
 SINGLE = (

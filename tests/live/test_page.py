@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import html
 import re
 import time
@@ -131,10 +130,6 @@ def test_the_routes_are_where_the_setting_says(make_app: Callable[..., Flask]) -
     given = attributes(render(app, "{{ instruct_scripts() }}"), "script")
     assert given["src"] == "/ai/live/instruct.js"
     assert given["data-instruct-socket"] == "/ai/socket"
-
-
-def test_the_client_is_under_12_kb() -> None:
-    assert sum(len(gzip.compress(code(file).encode())) for file in STATIC.glob("*.js")) < 12_000
 
 
 def test_the_client_needs_no_leave_from_a_strict_policy() -> None:
