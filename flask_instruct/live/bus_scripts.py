@@ -93,8 +93,8 @@ CLOCK = Script(
 return {now, since, lead}
 """
 )
-"""KEYS: mark. ARGV: the time of the last position seen. Returns the server's clock, when its data began, and the lead of
-positions then; all in milliseconds."""
+"""KEYS: mark. ARGV: the time of the last position seen. Returns the server's clock, when its data began, and the lead
+of positions then; all in milliseconds."""
 
 # The ids of the last broadcasts, so that one that is sent again is not applied again: the sweep repeats what it
 # cannot know to have arrived.

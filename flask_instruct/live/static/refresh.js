@@ -3,6 +3,7 @@
 import { emit } from "./events.js";
 import { morph } from "./morph.js";
 import { trusted } from "./trusted.js";
+import { isBusy } from "./typing.js";
 
 /** Wishes that come within this time are one. */
 const GATHER = 150;
@@ -47,7 +48,8 @@ async function run() {
   again = false;
   const helped = waiting.splice(0);
   try {
-    await (hasTurbo() ? refreshByTurbo() : fetchAndMorph());
+    // Turbo exchanges the page, and overwrites what is being written when it morphs.
+    await (hasTurbo() && !isBusy() ? refreshByTurbo() : fetchAndMorph());
     failures = 0;
     for (const shown of helped) shown();
   } catch (error) {
