@@ -67,6 +67,7 @@ from .runs.unit import ledger_engine
 from .state import Hooks
 from .state import State
 from .state import actor_id
+from .transactions import follow
 
 _CURRENT = object()
 
@@ -114,6 +115,7 @@ class Instruct(RuleMethods, LiveMethods, ControlMethods, UndoMethods):
         state = State(app, db, Config.from_app(app.config), self._hooks)
         app.extensions["instruct"] = state
         add_tables(db.metadata)
+        follow(db.session.session_factory.class_)
         state.live = init_live(app, state.config, lambda: state.bus_redis)
         init_panel(app, state)
         init_dashboard(app, state)

@@ -6,6 +6,7 @@ registered inside a savepoint that rolled back later; this file adds both.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 from typing import Generic
@@ -16,7 +17,11 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm import SessionTransaction
 from sqlalchemy.orm import scoped_session
 
-_KEY = "flask_instruct.on_commit"
+logger = logging.getLogger("flask_instruct")
+
+_FOLLOWERS = "flask_instruct.followers"
+_COMMITTED = "flask_instruct.committed"
+"""What a session keeps in its ``info``: whoever hears of its commits, and the transaction that was just committed."""
 
 _T = TypeVar("_T")
 
@@ -24,13 +29,17 @@ Function = Callable[[], object]
 
 
 class Kept(Generic[_T]):
-    """Things that stand and fall with the transaction, or the savepoint, of a session in which they were added."""
+    """Things that stand and fall with the transaction, or the savepoint, of a session in which they were added.
 
-    def __init__(self, session: Session) -> None:
+    :param over: called when the outermost transaction has come to its end, whichever it was.
+    """
+
+    def __init__(self, session: Session, over: Function = lambda: None) -> None:
+        follow(type(session))
         self._session = session
+        self._over = over
         self._items: list[tuple[SessionTransaction, _T]] = []
-        event.listen(session, "after_commit", self._committed)
-        event.listen(session, "after_transaction_end", self._ended)
+        session.info.setdefault(_FOLLOWERS, []).append(self)
 
     def add(self, item: _T) -> None:
         """Add to the innermost transaction, which must be open."""
@@ -43,35 +52,78 @@ class Kept(Generic[_T]):
         items, self._items = self._items, []
         return [item for _, item in items]
 
-    def _committed(self, session: Session) -> None:
-        transaction = innermost(session)
-        if transaction is not None and (parent := transaction.parent) is not None:
+    def committed(self, transaction: SessionTransaction) -> None:
+        """Hand what was added to a savepoint on to what it is in."""
+        if (parent := transaction.parent) is not None:
             self._items = [(parent if owner is transaction else owner, item) for owner, item in self._items]
 
-    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
-        # What a commit did not hand on belonged to a rollback.
+    def ended(self, transaction: SessionTransaction) -> None:
+        """Drop what a commit did not hand on: it belonged to a rollback."""
         self._items = [(owner, item) for owner, item in self._items if owner is not transaction]
+        if transaction.parent is None:
+            self._over()
 
 
-class _Commits:
+class _Commits(Kept[Function]):
     """What waits for the commit of one session."""
 
     def __init__(self, session: Session) -> None:
-        self.waiting: Kept[Function] = Kept(session)
+        super().__init__(session)
         self._ready: list[Function] = []
-        event.listen(session, "after_commit", self._committed)
-        event.listen(session, "after_transaction_end", self._ended)
 
-    def _committed(self, session: Session) -> None:
-        transaction = innermost(session)
-        if transaction is not None and transaction.parent is None:
-            self._ready += self.waiting.take()
+    @classmethod
+    def of(cls, session: Session) -> _Commits:
+        found = next((each for each in session.info.get(_FOLLOWERS, ()) if isinstance(each, cls)), None)
+        return found or cls(session)
 
-    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+    def add(self, item: Function) -> None:
+        super().add(item)
+        # Others that hear of the commit may have heard of it before us, and after us.
+        if (committed := self._session.info.get(_COMMITTED)) is not None:
+            self.committed(committed)
+
+    def committed(self, transaction: SessionTransaction) -> None:
+        super().committed(transaction)
+        if transaction.parent is None:
+            self._ready += self.take()
+
+    def ended(self, transaction: SessionTransaction) -> None:
+        super().ended(transaction)
         if transaction.parent is None:
             ready, self._ready = self._ready, []
             for function in ready:
-                function()
+                try:
+                    function()
+                except Exception:
+                    # The commit has happened: an error here would tell whoever called it that it had not.
+                    logger.exception("Something that waited for a commit failed")
+
+
+def follow(sessions: type[Session]) -> None:
+    """Hear of the commits of a class of sessions; a second call changes nothing.
+
+    Not of single sessions: whoever hears of a commit may broadcast, and while a session tells of it nobody can begin
+    to listen to it.
+    """
+    for name, listener in (("after_commit", _after_commit), ("after_transaction_end", _after_transaction_end)):
+        if not event.contains(sessions, name, listener):
+            event.listen(sessions, name, listener)
+
+
+def _after_commit(session: Session) -> None:
+    transaction = innermost(session)
+    if transaction is None:
+        return
+    session.info[_COMMITTED] = transaction
+    for follower in session.info.get(_FOLLOWERS, ()):
+        follower.committed(transaction)
+
+
+def _after_transaction_end(session: Session, transaction: SessionTransaction) -> None:
+    if session.info.get(_COMMITTED) is transaction:
+        del session.info[_COMMITTED]
+    for follower in tuple(session.info.get(_FOLLOWERS, ())):
+        follower.ended(transaction)
 
 
 def innermost(session: Session) -> SessionTransaction | None:
@@ -99,7 +151,4 @@ def on_own_commit(session: Session, function: Function) -> None:
     if innermost(session) is None:
         function()
         return
-    commits = session.info.get(_KEY)
-    if commits is None:
-        commits = session.info[_KEY] = _Commits(session)
-    commits.waiting.add(function)
+    _Commits.of(session).add(function)

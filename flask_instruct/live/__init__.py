@@ -13,6 +13,7 @@ from flask import Flask
 from ..config import Config
 from . import page
 from . import routes
+from . import server
 from .broadcasts import EXTENSION
 from .bus import Bus
 from .bus import RedisFactory
@@ -51,6 +52,7 @@ def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
 
     :param redis_factory: gives this process's client of Redis; it must not retry by itself.
     """
+    server.announce()
     live = assemble(app, config, Bus(redis_factory, config))
     routes.register(app, config.url_prefix)
     page.register(app)
@@ -60,11 +62,11 @@ def init_live(app: Flask, config: Config, redis_factory: RedisFactory) -> Live:
 
 def assemble(app: Flask, config: Config, bus: Bus) -> Live:
     """Make the live half of an app on a bus, and let the app use it from now on."""
-    server = WebServer()
+    web_server = WebServer()
     hub = Hub(
         bus,
-        limit=lambda: server.socket_limit(config.max_sockets),
-        stopping=server.stopping,
+        limit=lambda: web_server.socket_limit(config.max_sockets),
+        stopping=web_server.stopping,
         viewer_limit=config.max_sockets_per_viewer,
         presence=Presence(app, bus, config.stream_ttl),
     )

@@ -209,8 +209,8 @@ def send(stream: str, html: str, to_whom: Audience = EVERYBODY) -> None:
     :raises InstructError: when it is larger than ``INSTRUCT_BROADCAST_BYTES``.
     """
     bus = live().bus
-    bus.check_size(stream, html)
     html = addressed(html, to_whom)
+    bus.check_size(stream, html)
     deliver = outlet.get()
     if deliver is not None:
         deliver(stream, html)

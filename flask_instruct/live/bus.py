@@ -86,6 +86,8 @@ class Bus:
         self._prefix = f"{config.key_prefix}:live"
         self._lifetime = int(config.stream_ttl * 1000)
         self._readings: dict[str, _Reading] = {}
+        self._reached: dict[str, int] = {}
+        """Of each clock the time of the last position seen. Redis may lose how far it was, and must not go back."""
         self._prepared = False
         self._unreachable: dict[str, float] = {}
         self._clock_lock = threading.Lock()
@@ -128,13 +130,16 @@ class Bus:
         """
         servers = self._servers
         arguments: list[Any] = [self._channel(stream), self._config.stream_maxlen, self._lifetime]
-        arguments.append("sharded" if servers.sharded else "")
+        scope = servers.scope(stream)
+        arguments += ("sharded" if servers.sharded else "", self._reached.get(scope, 0))
         for name, html in broadcasts:
             self.check_size(stream, html)
             arguments += (name or "", html.encode("utf-8", "replace"))
         keys = [self._mark(servers, stream), self._key(stream), self._key(stream, "seen")]
         positions: list[bytes] = servers.run(stream, self._publishing, keys, arguments)
-        return [position.decode() or None for position in positions]
+        told = [position.decode() or None for position in positions]
+        self._note(scope, max((Position.parse(position).ms for position in told if position), default=0))
+        return told
 
     def check_size(self, stream: str, html: str) -> None:
         """Refuse a fragment that is too large before anything is written."""
@@ -177,13 +182,19 @@ class Bus:
         scope = servers.scope(stream)
         with self._clock_lock:
             try:
-                now, since, lead = servers.run(stream, CLOCK, [self._mark(servers, stream)], [])
+                now, since, lead = servers.run(
+                    stream, CLOCK, [self._mark(servers, stream)], [self._reached.get(scope, 0)]
+                )
             except RedisError:
                 self._unreachable[scope] = time.monotonic() + UNREACHABLE
                 raise
             self._unreachable.pop(scope, None)
             reading = self._readings[scope] = _Reading(now, since, lead, time.monotonic())
+            self._note(scope, reading.position.ms)
             return reading
+
+    def _note(self, scope: str, reached: int) -> None:
+        self._reached[scope] = max(reached, self._reached.get(scope, 0))
 
     # -- following -------------------------------------------------------------------------------------------------
 
@@ -191,12 +202,17 @@ class Bus:
         """Return what was published after ``since``, and whether that is certainly all of it."""
         servers = self._servers
         keys = [self._mark(servers, stream), self._key(stream)]
-        now, epoch, first, last, length, added, found = servers.run(stream, REPLAY, keys, [str(since or "")])
+        scope = servers.scope(stream)
+        now, epoch, lead, first, last, length, added, found = servers.run(
+            stream, REPLAY, keys, [str(since or ""), self._reached.get(scope, 0)]
+        )
+        self._note(scope, now)
         # A page that is told to fetch itself gets a cursor at once.
-        self._unreachable.pop(servers.scope(stream), None)
+        self._unreachable.pop(scope, None)
         history = History(
             now=now,
             epoch=epoch,
+            lead=lead,
             first=Position.parse(first) if first else None,
             last=Position.parse(last) if last else None,
             length=length,
@@ -205,10 +221,10 @@ class Bus:
             maxlen=self._config.stream_maxlen,
         )
         if since is None or not history.covers(since):
-            self._readings.pop(servers.scope(stream), None)
-            return Replay(False, (), max(history.last or Position(0), Position(now - 1)))
+            self._readings.pop(scope, None)
+            return Replay(False, (), max(history.last or Position(0), Position(now - 1)), epoch)
         entries = tuple(_entry(*item) for item in found)
-        return Replay(True, entries, entries[-1].position if entries else max(since, history.last or since))
+        return Replay(True, entries, entries[-1].position if entries else max(since, history.last or since), epoch)
 
     def listen(self) -> Listener:
         """Open a connection on which broadcasts arrive as they are published."""

@@ -24,6 +24,9 @@ TRUST = 1.0
 LEAD = 60_000
 """Milliseconds by which positions are ahead of the clock at a new beginning: as far as servers' clocks may differ."""
 
+BELIEVED = 3_600_000
+"""Milliseconds ahead of the clock that a process is believed to have seen positions of."""
+
 
 class Script:
     """A script that is called by its hash; a server that does not know it is given the source."""
@@ -51,10 +54,11 @@ def reached(now: int, since: int, lead: int) -> int:
 
 # The replication id is a new one whenever a server starts, is promoted, or loses its past otherwise. A mark that bears
 # another's came with the data: from a master that may have had more of them, or from the node that had the slot.
-# Positions then continue ahead of whatever the other server's clock may have shown. Words are looked for as they stand:
-# a pattern takes eight times as long.
+# Positions then continue ahead of whatever the other server's clock may have shown, and of what this process has SEEN:
+# where the mark is lost too, nothing else tells how far they were. Words are looked for as they stand: a pattern takes
+# eight times as long.
 _BEGINNING = (
-    f"local LEAD = {LEAD}\n"
+    f"local LEAD, BELIEVED = {LEAD}, {BELIEVED}\n"
     + """
 local mark = redis.call('GET', KEYS[1]) or ''
 local owner, server = string.sub(mark, 1, 40), ''
@@ -73,7 +77,8 @@ if not since or owner ~= TRUSTED then
   local _, before = string.find(told, 'master_replid:', 1, true)
   server = before and string.sub(told, before + 1, before + 40) or string.rep('0', 40)
   if not since or owner ~= server then
-    lead = (since and reached() or now) - now + LEAD
+    local ahead = (tonumber(SEEN) or 0) - now
+    lead = math.max(since and reached() - now or 0, ahead < BELIEVED and ahead or 0) + LEAD
     since = now
     redis.call('SET', KEYS[1], string.format('%s %d %d', server, since, lead))
   end
@@ -82,18 +87,19 @@ end
 )
 
 CLOCK = Script(
-    "local TRUSTED = ''\n"
+    "local TRUSTED, SEEN = '', ARGV[1]\n"
     + _BEGINNING
     + """
 return {now, since, lead}
 """
 )
-"""KEYS: mark. Returns the server's clock, when its data began, and the lead of positions then; all in milliseconds."""
+"""KEYS: mark. ARGV: the time of the last position seen. Returns the server's clock, when its data began, and the lead
+of positions then; all in milliseconds."""
 
 # The ids of the last broadcasts, so that one that is sent again is not applied again: the sweep repeats what it
 # cannot know to have arrived.
 _PUBLISH = (
-    "local TRUSTED = ARGV[1]\n"
+    "local TRUSTED, SEEN = ARGV[1], ARGV[6]\n"
     + _BEGINNING
     + """
 local moment = reached()
@@ -123,7 +129,7 @@ local function announce(message)
   end
 end
 local positions, named = {server}, false
-for at = 6, #ARGV, 2 do
+for at = 7, #ARGV, 2 do
   local name, html = ARGV[at], ARGV[at + 1]
   if name ~= '' and redis.call('ZSCORE', KEYS[3], name) then
     positions[#positions + 1] = ''
@@ -148,7 +154,7 @@ return positions
 """
 )
 REPLAY = Script(
-    "local TRUSTED = ''\n"
+    "local TRUSTED, SEEN = '', ARGV[2]\n"
     + _BEGINNING
     + """
 local told = {['length'] = 0, ['last-generated-id'] = '', ['entries-added'] = -1}
@@ -158,18 +164,22 @@ for at = 1, #about, 2 do told[about[at]] = about[at + 1] end
 local first = told['first-entry'] and told['first-entry'][1] or ''
 local entries = {}
 if ARGV[1] ~= '' then entries = redis.call('XRANGE', KEYS[2], '(' .. ARGV[1], '+') end
-return {reached(), since + lead - 1, first, told['last-generated-id'], told['length'], told['entries-added'], entries}
+return {
+  reached(), since + lead - 1, lead, first, told['last-generated-id'], told['length'], told['entries-added'], entries
+}
 """
 )
-"""KEYS: mark, stream. ARGV: a position or nothing. Returns the time of positions, that of the beginning, the first and
-the last id, how many entries there are and ever were (-1: not counted), and the entries after the position."""
+"""KEYS: mark, stream. ARGV: a position or nothing, and the time of the last one seen. Returns the time of positions,
+that of the beginning and their lead then, the first and the last id, how many entries there are and ever were (-1: not
+counted), and the entries after the position."""
 
 
 class Publishing(Script):
     """Publish; ask a server only once in :data:`TRUST` who it is.
 
-    KEYS: mark, stream, seen. Arguments: channel, entries kept, milliseconds kept, ``sharded`` or nothing, then a name
-    and the HTML of each broadcast. Returns the positions, empty for what was seen before.
+    KEYS: mark, stream, seen. Arguments: channel, entries kept, milliseconds kept, ``sharded`` or nothing, the time of
+    the last position seen, then a name and the HTML of each broadcast. Returns the positions, empty for what was
+    published before.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,6 @@ from sqlalchemy import event
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm import ORMExecuteState
 from sqlalchemy.orm import Session
-from sqlalchemy.orm import SessionTransaction
 from sqlalchemy.orm import object_session
 
 from ..errors import DeclarationError
@@ -87,9 +86,8 @@ class Changes:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._touched: Kept[RowKey] = Kept(session)
         self._before: dict[RowKey, Looks] = {}
-        event.listen(session, "after_transaction_end", self._ended)
+        self._touched: Kept[RowKey] = Kept(session, over=self._before.clear)
 
     @classmethod
     def of(cls, session: Session) -> Changes:
@@ -129,10 +127,6 @@ class Changes:
             for row, record in _read(reader, rows).items():
                 news.add(self._before.get(row, {}), record)
         news.send()
-
-    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
-        if transaction.parent is None:
-            self._before.clear()
 
 
 class _News:
@@ -210,7 +204,7 @@ def _before_flush(session: Session, context: Any, instances: Any) -> None:
 
 def _after_insert(mapper: Mapper[Any], connection: sa.Connection, record: Any) -> None:
     session = object_session(record)
-    if session is not None and _declared(record):
+    if session is not None and _declared(record) and _is_followed(session):
         key = tuple(mapper.primary_key_from_instance(record))
         Changes.of(session).made(RowKey(mapper.base_mapper.class_, key))
 
@@ -218,6 +212,8 @@ def _after_insert(mapper: Mapper[Any], connection: sa.Connection, record: Any) -
 def _before_update(mapper: Mapper[Any], connection: sa.Connection, record: Any) -> None:
     session, stored = object_session(record), _stored(record)
     if session is None or stored is None or not _declared(record) or not session.is_modified(record):
+        return
+    if not _is_followed(session):
         return
     Changes.of(session).touch(stored)
     key = tuple(mapper.primary_key_from_instance(record))
@@ -227,7 +223,7 @@ def _before_update(mapper: Mapper[Any], connection: sa.Connection, record: Any) 
 
 def _before_delete(mapper: Mapper[Any], connection: sa.Connection, record: Any) -> None:
     session, stored = object_session(record), _stored(record)
-    if session is not None and stored is not None and _declared(record):
+    if session is not None and stored is not None and _declared(record) and _is_followed(session):
         Changes.of(session).touch(stored)
 
 
@@ -373,6 +369,12 @@ def _mapper_of(state: ORMExecuteState) -> Mapper[Any] | None:
 def _stored(record: Any) -> RowKey | None:
     state: Any = sa.inspect(record)
     return None if state.identity is None else RowKey(state.mapper.base_mapper.class_, tuple(state.identity))
+
+
+def _is_followed(session: Session) -> bool:
+    """Tell whether a session is one of ``db.session``'s: rows tell of what any session does to them."""
+    db: SQLAlchemy = current_app.extensions["instruct"].db
+    return isinstance(session, db.session.session_factory.class_)
 
 
 def _declared(record: Any) -> list[ModelBroadcast]:

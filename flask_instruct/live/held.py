@@ -67,13 +67,12 @@ class LoopSocket:
         "_ping_at",
         "_sock",
         "_speech",
-        "_unanswered",
         "_waiting",
     )
 
     def __init__(self, loop: Loop, sock: socket.socket, speech: Speech) -> None:
         sock.setblocking(False)
-        _give_up_unanswered(sock, 2 * loop.terms.ping_interval)
+        _give_up_unanswered(sock, loop.terms.ping_interval)
         now = time.monotonic()
         self._loop = loop
         self._sock = sock
@@ -86,7 +85,6 @@ class LoopSocket:
         self._leaving = self._broken = False
         self._deadline = self._moved_at = now
         self._answered = True
-        self._unanswered = 0
         self._ping_at = now + loop.terms.ping_interval
         self._check_at = now + loop.terms.check_interval
 
@@ -226,8 +224,8 @@ class LoopSocket:
         self._loop.terms.left(self)
 
     def _ping(self) -> None:
-        self._unanswered = 0 if self._answered or not self._speech.hears else self._unanswered + 1
-        if self._unanswered >= 2:
+        # A process that was stopped for a while has not read yet what came meanwhile.
+        if self._speech.hears and not self._answered and not _has_something(self._sock):
             self.close(SILENT, "no answer")
             return
         self._answered = False
@@ -290,6 +288,13 @@ class LoopSocket:
         if again:
             # Behind the other pages: one that never stops asking keeps nobody else waiting.
             self._loop.help(self._work)
+
+
+def _has_something(sock: socket.socket) -> bool:
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
 
 
 def _give_up_unanswered(sock: socket.socket, seconds: float) -> None:

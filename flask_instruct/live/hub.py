@@ -45,7 +45,7 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 """Seconds between two tries to reach Redis."""
 
-GOODBYE = 1.0
+GOODBYE = 0.5
 """Seconds that an ending server waits for its pages to answer its goodbye."""
 
 SECOND_LOOK = 4.0

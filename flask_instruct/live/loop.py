@@ -38,7 +38,7 @@ class Terms:
     """What holds for every socket.
 
     :param queue: frames that may wait for one page.
-    :param ping_interval: seconds; a page that has answered none of two pings is given up.
+    :param ping_interval: seconds; a page that has not answered a ping by the next one is given up.
     :param check_interval: seconds between two calls of :meth:`Page.check`.
     :param left: called with each connection that has ended.
     """

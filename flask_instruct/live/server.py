@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -9,6 +10,22 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
+
+logger = logging.getLogger("flask_instruct")
+
+SINGLE = (
+    "Live pages need a server with threads, and this one answers a single request at a time: "
+    "run gunicorn with --worker-class gthread --threads 16, or Flask's server with threads."
+)
+SOCKETLESS = (
+    "{} lends no socket: each open page takes one of its threads, by events. Run gunicorn with --worker-class gthread "
+    "--threads 16, where it takes none."
+)
+LENDING = ("gthread", "gevent")
+"""Gunicorn's workers whose sockets are tried."""
+
+OTHERS = ("waitress", "cheroot", "bjoern", "hypercorn", "uvicorn", "granian")
+"""Servers that are the program they run in, by their package; uWSGI and mod_wsgi bring a module of their name."""
 
 
 class WebServer:
@@ -54,10 +71,36 @@ def blocked_by_events(environ: Mapping[str, Any]) -> str | None:
     """Say why a request's server cannot send events for long, or None if it can."""
     if environ.get("wsgi.multithread"):
         return None
-    return (
-        "Live pages need a server with threads, and this one answers a single request at a time: "
-        "run gunicorn with --worker-class gthread --threads 16, or Flask's server with threads."
-    )
+    return SINGLE
+
+
+def announce() -> None:
+    """Say in the log which server this is, where its pages cannot have sockets, as the app is made in it."""
+    problem = problem_of(running())
+    if problem is not None:
+        logger.warning(problem)
+
+
+def running() -> str | None:
+    """Name the server, or gunicorn's kind of worker, that is about to run the app which is being made."""
+    if found := next((name for name in ("uwsgi", "mod_wsgi") if name in sys.modules), None):
+        return found
+    for frame in _main_frames():
+        # With --preload it is the arbiter that makes the app.
+        config = getattr(frame.f_locals.get("self"), "cfg", None)
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package == "gunicorn" and config is not None:
+            return str(config.worker_class_str).rpartition(".")[2]
+        if package in OTHERS:
+            return package
+    return None
+
+
+def problem_of(running: str | None) -> str | None:
+    """Say what pages lack on a server, or None where it is nothing."""
+    if running is None or running in LENDING or running == "ThreadWorker" or "Gevent" in running:
+        return None
+    return SINGLE if running in ("sync", "SyncWorker") else SOCKETLESS.format(running)
 
 
 def _gunicorn_worker() -> Any:

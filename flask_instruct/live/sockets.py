@@ -21,7 +21,8 @@ CLOSING_TIMEOUT = 2.0
 """Seconds after which a socket that was told to close is cut off."""
 
 LINGER = 0.25
-"""Seconds that a page has to answer our goodbye; the thread is not kept from its next request for longer."""
+"""Seconds that a page has to answer our goodbye, or its reader to say its own; the thread is not kept from its next
+request for longer."""
 
 SILENT = 1001
 TOO_BIG = 1009
@@ -77,7 +78,7 @@ class ThreadSocket:
 
     :param ws: simple-websocket's server, whose thread reads.
     :param limit: frames that may wait; a page that lets more pile up is closed and comes back by replay.
-    :param ping_interval: seconds; a page that has answered none of two pings is given up.
+    :param ping_interval: seconds; a page that has not answered a ping by the next one is given up.
     """
 
     def __init__(self, ws: Any, sock: LockedSocket, *, limit: int, ping_interval: float) -> None:
@@ -130,7 +131,6 @@ class ThreadSocket:
     def _serve(self, receive: Callable[[str | bytes], None], every: float, check: Callable[[], None]) -> None:
         now = time.monotonic()
         next_ping, next_check = now + self._ping_interval, now + every
-        unanswered = 0
         while self._open:
             self._ws.event.wait(max(0.0, min(next_ping, next_check) - now))
             self._ws.event.clear()
@@ -142,8 +142,7 @@ class ThreadSocket:
                 check()
             if now >= next_ping:
                 next_ping = now + self._ping_interval
-                unanswered = 0 if self._ws.pong_received else unanswered + 1
-                self._ping(unanswered)
+                self._ping()
             self._write()
 
     def _take(self, message: str | bytes, receive: Callable[[str | bytes], None]) -> None:
@@ -157,8 +156,8 @@ class ThreadSocket:
     def _open(self) -> bool:
         return self._ws.connected and self._ws.thread.is_alive() and self._goodbye is None
 
-    def _ping(self, unanswered: int) -> None:
-        if unanswered >= 2:
+    def _ping(self) -> None:
+        if not self._ws.pong_received:
             self.close(SILENT, "no answer")
             return
         self._ws.pong_received = False
@@ -176,7 +175,8 @@ class ThreadSocket:
         if goodbye is not None and self._ws.connected:
             with suppress(OSError):
                 self._sock.finish(frames.close_frame(*goodbye))
-            self._ws.thread.join(LINGER)
+        # Its thread tells us of a broken rule before it has said the code of it to the page.
+        self._ws.thread.join(LINGER)
         self._ws.connected = False
         self._sock.close()
         self._ws.thread.join(1.0)

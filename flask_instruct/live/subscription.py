@@ -39,6 +39,7 @@ class History:
     :param added: how many entries were ever added; None when the server does not count them (Redis before 7).
     :param lifetime: milliseconds that an idle stream is kept.
     :param maxlen: entries that are certainly kept.
+    :param lead: milliseconds that positions were ahead of the clock at the beginning. They lose it at half its speed.
     """
 
     now: int
@@ -49,6 +50,7 @@ class History:
     added: int | None
     lifetime: int
     maxlen: int
+    lead: int = 0
 
     def covers(self, since: Position) -> bool:
         """Tell whether every entry after ``since`` is still there; in doubt, no."""
@@ -61,7 +63,12 @@ class History:
         if self.last is not None and self.length == 0:
             return since >= self.last
         # The key may have expired, and begun anew, since a cursor older than its lifetime.
-        return not self._trimmed and since.ms >= self.now - self.lifetime
+        return not self._trimmed and self._age(since) <= self.lifetime
+
+    def _age(self, since: Position) -> int:
+        """Return the milliseconds that may have passed since a position: while positions have a lead, twice as many."""
+        passed = self.now - since.ms
+        return min(2 * passed, passed + self.lead)
 
     @property
     def _trimmed(self) -> bool:
@@ -76,11 +83,13 @@ class Replay:
 
     :param lossless: False when entries may be missing; then there are no entries here.
     :param position: up to where the stream is told by this, also when it is lossy or empty.
+    :param epoch: when the data that it was read from began; 0 for where that cannot change.
     """
 
     lossless: bool
     entries: tuple[Entry, ...]
     position: Position
+    epoch: int = 0
 
 
 class Subscription:
@@ -98,6 +107,7 @@ class Subscription:
         self.viewer = viewer
         self.attendance = attendance
         self.last: Position | None = None
+        self._epoch = 0
         self._waiting: list[tuple[Position, Frame, Audience, int]] = []
 
     @property
@@ -108,22 +118,23 @@ class Subscription:
     def event(self, position: Position, frame: Frame, audience: Audience = EVERYBODY, epoch: int = 0) -> list[Frame]:
         """Take a live event; return what the page is sent now.
 
-        :param epoch: when the data that it belongs to began. A page that was up to date before may lack what another
-            server had, also when nothing has told that there is another one.
+        :param epoch: when the data that it belongs to began. A page that follows other data may lack what those had,
+            also when nothing has told that there are others; their positions may even be lower.
         """
         if self.last is None:
             self._waiting.append((position, frame, audience, epoch))
             return []
+        if epoch != self._epoch:
+            self.last, self._epoch = position, epoch
+            return [frames.reset(self.stream, position)]
         if position <= self.last:
             return []
-        before, self.last = self.last, position
-        if before.ms < epoch:
-            return [frames.reset(self.stream, position)]
+        self.last = position
         return [frame] if audience.includes(self.viewer) else []
 
     def replayed(self, replay: Replay) -> list[Frame]:
         """Take the backlog; return everything that the page is sent to be up to date."""
-        self.last = replay.position
+        self.last, self._epoch = replay.position, replay.epoch
         sent = [frames.subscribed(self.stream, self.since)]
         sent += self._backlog(replay)
         waiting, self._waiting = self._waiting, []
@@ -137,6 +148,9 @@ class Subscription:
         :param within: milliseconds in which a page that has to fetch itself chooses its moment.
         """
         assert self.last is not None
+        if replay.epoch != self._epoch:
+            self.last, self._epoch = replay.position, replay.epoch
+            return [frames.reset(self.stream, self.last, within)]
         if not replay.lossless:
             self.last = max(self.last, replay.position)
             return [frames.reset(self.stream, self.last, within)]

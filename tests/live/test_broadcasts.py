@@ -167,6 +167,9 @@ def test_what_is_too_large_is_refused_before_the_commit(make_app: Callable[..., 
     app = make_app(broadcast_bytes=100)
     with app.app_context(), pytest.raises(InstructError, match="INSTRUCT_BROADCAST_BYTES"):
         broadcast("s", "update", target="x", html="y" * 200)
+    # Those whom it is for travel along: what only they make too large was refused after the commit.
+    with app.app_context(), pytest.raises(InstructError, match="INSTRUCT_BROADCAST_BYTES"):
+        broadcast("s", "update", target="x", html="y", only=[f"user {number}" for number in range(10)])
 
 
 def test_a_dead_redis_does_not_turn_a_finished_commit_into_an_error(

@@ -15,6 +15,7 @@ import requests
 from werkzeug.serving import make_ssl_devcert
 
 from flask_instruct.connections import connect
+from flask_instruct.live import server
 from flask_instruct.live.loop import HELPERS
 from tests.support import Process
 from tests.support import wait_for
@@ -198,14 +199,16 @@ def test_nothing_is_logged_when_tabs_close(gunicorn: Gunicorn, follow: Callable[
     add(address, "a")
     assert "Traceback" not in process.output
     assert "ERROR" not in process.output
+    assert "lends no socket" not in process.output
 
 
-def test_case_34_a_server_of_single_requests_refuses_and_says_what_to_use(gunicorn: Gunicorn) -> None:
+def test_case_34_a_server_of_single_requests_says_what_to_use_as_it_starts_and_refuses(gunicorn: Gunicorn) -> None:
     process, address = gunicorn("--worker-class", "sync")
+    # As it starts, and in the answer to whoever tries all the same.
+    process.wait_for_output("--worker-class gthread")
     with pytest.raises(Rejected) as rejected:
         Client(address)
     assert rejected.value.status == 503
-    process.wait_for_output("--worker-class gthread")
 
 
 def test_an_app_that_another_process_publishes_to_needs_no_server(redis_url: str, key_prefix: str) -> None:
@@ -215,3 +218,21 @@ def test_an_app_that_another_process_publishes_to_needs_no_server(redis_url: str
     with connect(redis_url) as redis:
         assert redis.xlen(f"{key_prefix}:live-stream:{{board}}") == 1
     live_of(app).bus.redis.close()
+
+
+@pytest.mark.parametrize(
+    ("running", "said"),
+    [
+        (None, None),
+        ("gthread", None),
+        ("ThreadWorker", None),
+        ("gevent", None),
+        ("GeventWorker", None),
+        ("sync", "single request at a time"),
+        ("eventlet", "eventlet lends no socket"),
+        ("waitress", "waitress lends no socket"),
+    ],
+)
+def test_a_server_that_hands_no_socket_out_is_named(running: str | None, said: str | None) -> None:
+    problem = server.problem_of(running)
+    assert problem is None if said is None else said in str(problem)

@@ -387,3 +387,33 @@ def test_a_page_that_was_sent_away_is_forgotten_with_its_viewer(make_hub: MakeHu
     wait_for(lambda: not len(hub))
     assert [page.codes for page in pages] == [[1012]] * 3
     assert hub._connections.pages_of("7") == ()
+
+
+def test_redis_loses_its_data_while_positions_are_far_ahead_and_pages_follow_what_comes(
+    make_hub: MakeHub, redis_url: str
+) -> None:
+    """As by ``FLUSHALL`` after some restarts: no connection is lost, and new positions are lower than the old ones."""
+    hub, bus = make_hub()
+    bus.now()
+    mark = bus._mark(bus._servers, "s")
+    owner, since, _ = (bus.redis.get(mark) or b"").decode().split()
+    bus.redis.set(mark, f"{owner} {since} 300000")
+    page = join(hub)
+    cursor = Position.parse(bus.now())
+    hub.subscribe(page, "s", cursor)
+    bus.publish("s", "1")
+    wait_for(lambda: page.htmls == ["1"])
+    bus.redis.delete(mark, bus._key("s"))
+    # Whoever publishes next has seen none of it.
+    with connect_bus(redis_url) as redis:
+        other = Bus(lambda: redis, bus._config)
+        other.publish("s", "2")
+        other.publish("s", "3")
+    wait_for(lambda: page.htmls == ["1", "3"])
+    assert page.types == ["subscribed", "ready", "reset"]
+    # Where the next one has seen it, positions go on, and a page that was away is told.
+    bus.redis.delete(mark, bus._key("s"))
+    last = bus.publish("s", "4")
+    assert last is not None
+    assert Position.parse(last) > cursor
+    assert not bus.replay("s", cursor).lossless

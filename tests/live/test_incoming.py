@@ -77,30 +77,32 @@ def test_messages_pings_and_goodbyes_are_understood_in_any_pieces(piece: int | N
     ]
 
 
+BROKEN: dict[str, tuple[bytes, int]] = {
+    "not masked": (frame(TEXT, b"x", masked=False), 1002),
+    "a reserved bit": (frame(TEXT, b"x", reserved=4), 1002),
+    "a reserved data opcode": (frame(0x3, b"x"), 1002),
+    "a reserved control opcode": (frame(0xB, b"x"), 1002),
+    "a continuation of nothing": (frame(CONTINUATION, b"x"), 1002),
+    "a message within a message": (frame(TEXT, b"x", final=False) + frame(TEXT, b"y"), 1002),
+    "a ping in fragments": (frame(PING, b"x", final=False), 1002),
+    "a long ping": (frame(PING, b"x" * 126), 1002),
+    "half a close code": (frame(CLOSE, b"x"), 1002),
+    "a close code that is never sent": (frame(CLOSE, struct.pack("!H", 1005)), 1002),
+    "a close code that is none": (frame(CLOSE, struct.pack("!H", 999)), 1002),
+    "no UTF-8": (frame(TEXT, b"\xff\xfe"), 1007),
+    "UTF-8 that breaks off": (frame(TEXT, b"\xc3", final=False) + frame(CONTINUATION, b""), 1007),
+    "a length with its highest bit set": (b"\x81\xff" + struct.pack("!Q", 2**63) + MASK, 1002),
+}
+"""What no page may send, and the code that it gets; ``test_socket`` sends it over real sockets."""
+
+TOO_BIG = {
+    "too big": (frame(TEXT, b"x" * (MOST + 1)), 1009),
+    "too big in fragments": (frame(TEXT, b"x" * 600, final=False) + frame(CONTINUATION, b"x" * 600), 1009),
+}
+
+
 @pytest.mark.parametrize("piece", [1, None])
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        pytest.param(frame(TEXT, b"x", masked=False), 1002, id="not masked"),
-        pytest.param(frame(TEXT, b"x", reserved=4), 1002, id="a reserved bit"),
-        pytest.param(frame(0x3, b"x"), 1002, id="a reserved data opcode"),
-        pytest.param(frame(0xB, b"x"), 1002, id="a reserved control opcode"),
-        pytest.param(frame(CONTINUATION, b"x"), 1002, id="a continuation of nothing"),
-        pytest.param(frame(TEXT, b"x", final=False) + frame(TEXT, b"y"), 1002, id="a message within a message"),
-        pytest.param(frame(PING, b"x", final=False), 1002, id="a ping in fragments"),
-        pytest.param(frame(PING, b"x" * 126), 1002, id="a long ping"),
-        pytest.param(frame(CLOSE, b"x"), 1002, id="half a close code"),
-        pytest.param(frame(CLOSE, struct.pack("!H", 1005)), 1002, id="a close code that is never sent"),
-        pytest.param(frame(CLOSE, struct.pack("!H", 999)), 1002, id="a close code that is none"),
-        pytest.param(frame(TEXT, b"\xff\xfe"), 1007, id="no UTF-8"),
-        pytest.param(frame(TEXT, b"\xc3", final=False) + frame(CONTINUATION, b""), 1007, id="UTF-8 that breaks off"),
-        pytest.param(b"\x81\xff" + struct.pack("!Q", 2**63) + MASK, 1002, id="a length with its highest bit set"),
-        pytest.param(frame(TEXT, b"x" * (MOST + 1)), 1009, id="too big"),
-        pytest.param(
-            frame(TEXT, b"x" * 600, final=False) + frame(CONTINUATION, b"x" * 600), 1009, id="too big in fragments"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("data", "code"), [*(BROKEN | TOO_BIG).values()], ids=[*(BROKEN | TOO_BIG)])
 def test_what_no_page_may_send_ends_with_its_code(data: bytes, code: int, piece: int | None) -> None:
     with pytest.raises(Broken) as broken:
         heard(data, piece)

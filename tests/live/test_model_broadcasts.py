@@ -174,6 +174,21 @@ def test_a_commit_that_fails_tells_nothing_and_the_session_goes_on(
     assert told(captured) == [f"append comments_assessment_{essay.id} after (Essay)"]
 
 
+def test_a_session_that_is_not_the_apps_own_goes_its_way(
+    instruct: Instruct, comment: Comment, captured: Captured
+) -> None:
+    """Its rows were looked at as those of ``db.session``, which it had no arguments for."""
+    instruct.broadcasts(Comment, to=thread, template="_comment.html")
+    with Session(db.engine) as session:
+        found = session.get_one(Comment, comment.id)
+        found.text = "changed"
+        session.add(Comment(assessment_id=found.assessment_id))
+        session.commit()
+        session.delete(found)
+        session.commit()
+    assert told(captured) == []
+
+
 # -- once per commit ---------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +252,21 @@ def test_a_commit_of_very_many_rows_is_a_refresh(
     db.session.add_all([Comment(assessment=essay, text=str(number)) for number in range(4)])
     db.session.commit()
     assert told(captured) == ["refresh"]
+
+
+def test_a_broadcast_by_a_listener_of_the_first_commit_goes_out(
+    instruct: Instruct, essay: Assessment, captured: Captured
+) -> None:
+    db.session.remove()
+    sa.event.listen(
+        db.session(),
+        "after_commit",
+        lambda session: instruct.broadcast_update_to("news", target="news", html="committed"),
+        once=True,
+    )
+    db.session.add(Assessment())
+    db.session.commit()
+    assert told(captured) == ["update news committed"]
 
 
 # -- which changes count -----------------------------------------------------------------------------------------------

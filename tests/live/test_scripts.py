@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 from flask import Flask
 
-MOST = 12 * 1024
+MOST = 12_000
 """Bytes that the client may have, packed."""
 
 NAMES = sorted(script.name for script in (files("flask_instruct.live") / "static").iterdir())

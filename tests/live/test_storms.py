@@ -125,7 +125,8 @@ def test_g7_twenty_viewers_of_500_broadcasts_end_with_the_page_as_it_is(
     publisher.join()
     assert not failed
     for page in viewers:
-        LivePage(page).wait_connected()
+        # A page that had to fetch itself again and again lets half a minute pass before it does once more.
+        LivePage(page).wait_connected(timeout=45)
     for page in viewers:
         LivePage(page).converges()
         shown = items(page)

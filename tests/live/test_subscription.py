@@ -122,6 +122,8 @@ def missing(**changes: Any) -> History:
         ("the stream may have expired since", missing(), NOW - DAY - 1, False),
         ("the stream may have expired and begun anew", history(), NOW - DAY - 1, False),
         ("older than a day, but nothing went after the cursor", history(first=Position(5 * DAY)), 5 * DAY, True),
+        ("it may have, as positions went at half speed", missing(lead=60_000), NOW - DAY + 59_999, False),
+        ("it cannot have, as their lead was no greater", missing(lead=60_000), NOW - DAY + 60_000, True),
         ("Redis has lost its data since the cursor", history(epoch=NOW - 900), NOW - 1000, False),
         ("Redis has lost its data just now", history(epoch=None), NOW - 50, False),
         ("a cursor from the future", history(), NOW + 1, False),
@@ -139,8 +141,20 @@ def test_a_backlog_counts_as_whole_only_when_it_certainly_is(
 
 def test_a_live_event_of_data_that_began_after_the_pages_position_makes_it_fetch_itself() -> None:
     page = Subscription("s", Position(100))
-    page.replayed(Replay(True, (), Position(150)))
+    page.replayed(Replay(True, (), Position(150), epoch=150))
     event = frames.event(Position(200), "s", "<p>")
     assert page.event(Position(200), event, epoch=150) == [event]
     assert json.loads(page.event(Position(400), event, epoch=300)[0].payload)["type"] == "reset"
     assert page.event(Position(401), event, epoch=300) == [event]
+
+
+def test_data_whose_positions_are_lower_make_the_page_fetch_itself_and_are_followed() -> None:
+    """After two restarts positions are two minutes ahead; data lost right then began with one minute again."""
+    page = Subscription("s", Position(100))
+    page.replayed(Replay(True, (), Position(900), epoch=50))
+    event = frames.event(Position(400), "s", "<p>")
+    assert json.loads(page.event(Position(400), event, epoch=300)[0].payload)["id"] == "400-0"
+    assert page.event(Position(401), event, epoch=300) == [event]
+    # The same, noticed by the connection.
+    assert json.loads(page.caught_up(Replay(False, (), Position(350), epoch=310))[0].payload)["id"] == "350-0"
+    assert page.event(Position(351), event, epoch=310) == [event]

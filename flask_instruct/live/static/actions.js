@@ -165,10 +165,12 @@ function arm(content) {
 function disarmed(content) {
   for (const element of content.querySelectorAll("*")) {
     for (const { name, value } of [...element.attributes]) {
-      // Browsers skip control characters and spaces in front of and inside a scheme.
-      const runs = /^on|^srcdoc$/i.test(name) || /^javascript:/i.test(value.replace(/[\u0000-\u0020]/g, ""));
+      // Browsers skip control characters and spaces in front of and inside a scheme; SVG animates through a list.
+      const runs = /^on|^srcdoc$/i.test(name) || /(^|;)javascript:/i.test(value.replace(/[\u0000-\u0020]/g, ""));
       if (runs) element.removeAttribute(name);
     }
+    // Turbo, where it is there, puts what a stream within a fragment has into the page.
+    if (element instanceof HTMLTemplateElement) disarmed(element.content);
   }
   return content;
 }

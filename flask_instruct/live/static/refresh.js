@@ -3,6 +3,7 @@
 import { emit } from "./events.js";
 import { morph } from "./morph.js";
 import { trusted } from "./trusted.js";
+import { isBusy } from "./typing.js";
 
 /** Wishes that come within this time are one. */
 const GATHER = 150;
@@ -16,17 +17,21 @@ let again = false;
 let failures = 0;
 let stale = 0;
 let lastStale = 0;
+/** Who waits for a page that lacks nothing. @type {(() => void)[]} */
+const waiting = [];
 
 /**
  * Fetch the page again soon.
- * @param {boolean} [isStale] because an update was missed, not because one was sent
  * @param {number} [within] milliseconds to choose the moment from, where many pages have to
+ * @param {() => void} [shown] an update was missed, not sent: called once the page shows it
  */
-export function refresh(isStale = false, within = 0) {
-  if (isStale) {
+export function refresh(within = 0, shown) {
+  if (shown) {
     const now = Date.now();
-    stale = now - lastStale > FORGET ? 1 : stale + 1;
+    // What all streams of a page say at once counts once.
+    if (!waiting.length) stale = now - lastStale > FORGET ? 1 : stale + 1;
     lastStale = now;
+    waiting.push(shown);
   }
   if (busy) again = true;
   else timer ||= setTimeout(run, pause() + Math.random() * within);
@@ -41,11 +46,15 @@ async function run() {
   timer = 0;
   busy = true;
   again = false;
+  const helped = waiting.splice(0);
   try {
-    await (hasTurbo() ? refreshByTurbo() : fetchAndMorph());
+    // Turbo exchanges the page, and overwrites what is being written when it morphs.
+    await (hasTurbo() && !isBusy() ? refreshByTurbo() : fetchAndMorph());
     failures = 0;
+    for (const shown of helped) shown();
   } catch (error) {
     console.warn("The page could not be fetched again:", error);
+    waiting.push(...helped);
     failures += 1;
     again = true;
   }

@@ -28,6 +28,8 @@ export class Streams {
   /** @type {Set<Stream>} */
   #asking = new Set();
   #connected = false;
+  /** How much of what was missed the page still has to be fetched for. */
+  #behind = 0;
   /** Whether the page has already fetched itself for new tokens since it was last up to date. */
   #renewed = false;
 
@@ -57,7 +59,7 @@ export class Streams {
     const renewed = stream.token !== token;
     stream.token = token;
     stream.elements.add(element);
-    element.toggleAttribute("connected", stream.ready);
+    this.#show(stream);
     if (renewed) this.line.renew();
     this.line.open();
   }
@@ -94,7 +96,8 @@ export class Streams {
    * @param {boolean} final
    */
   closed(code, final) {
-    for (const stream of this.#streams.values()) this.#mark(stream, false);
+    for (const stream of this.#streams.values()) stream.ready = false;
+    this.#lack(0);
     if (this.#connected || final) emit("disconnected", { code, final });
     this.#connected = false;
     // The page was open for longer than its tokens are valid.
@@ -108,7 +111,7 @@ export class Streams {
   #take(frame) {
     const stream = this.#streams.get(frame.stream);
     if (!stream) return;
-    if (typeof frame.html === "string") this.#show(stream, frame);
+    if (typeof frame.html === "string") this.#render(stream, frame);
     else if (frame.type === "subscribed") {
       stream.last = frame.id;
       stream.rewind = null;
@@ -122,7 +125,7 @@ export class Streams {
    * @param {Stream} stream
    * @param {{id: string, html: string}} frame
    */
-  #show(stream, frame) {
+  #render(stream, frame) {
     if (stream.last && !later(frame.id, stream.last)) return;
     stream.last = frame.id;
     if (!render(frame.html, stream.name)) this.#stale("gap", stream.name);
@@ -130,7 +133,8 @@ export class Streams {
 
   /** @param {Stream} stream */
   #ready(stream) {
-    this.#mark(stream, true);
+    stream.ready = true;
+    this.#show(stream);
     this.line.settled();
     this.#renewed = false;
     if (this.#connected || ![...this.#streams.values()].every((each) => each.ready)) return;
@@ -138,15 +142,12 @@ export class Streams {
     emit("connected", { streams: [...this.#streams.keys()] });
   }
 
-  /**
-   * @param {Stream} stream
-   * @param {boolean} ready
-   */
-  #mark(stream, ready) {
-    stream.ready = ready;
+  /** @param {Stream} stream */
+  #show(stream) {
     for (const element of stream.elements) {
-      element.toggleAttribute("connected", ready);
-      if (ready) element.removeAttribute("data-instruct-live");
+      if (element.toggleAttribute("connected", stream.ready && !this.#behind)) {
+        element.removeAttribute("data-instruct-live");
+      }
     }
   }
 
@@ -157,7 +158,15 @@ export class Streams {
    * @param {number} [within] milliseconds to choose the moment from
    */
   #stale(reason, stream, within) {
-    if (emit("stale", { reason, stream }, true)) refresh(true, within);
+    if (!emit("stale", { reason, stream }, true)) return;
+    this.#lack(1);
+    refresh(within, () => this.#lack(-1));
+  }
+
+  /** @param {number} more */
+  #lack(more) {
+    this.#behind += more;
+    this.#streams.forEach((stream) => this.#show(stream));
   }
 
   /**

@@ -85,6 +85,11 @@ export function occupied(element) {
   return [element, ...element.querySelectorAll(FIELDS)].some(keeps);
 }
 
+/** Whether someone is at work anywhere on the page. */
+export function isBusy() {
+  return [...document.querySelectorAll(FIELDS)].some(keeps) || document.querySelector(OPEN) !== null;
+}
+
 /** The editor, if any, in which someone writes and that this element is a part of. @param {Element} element */
 export function editorAround(element) {
   const editor = element.parentElement?.closest(EDITORS);
