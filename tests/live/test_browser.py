@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -262,6 +263,45 @@ def test_case_21_a_late_older_version_is_ignored(page: Page, address: str, board
         board.rename(title)
         wait_for(partial(shows, page, title))
     assert holds(lambda: page.inner_text("#title") == "three", 0.5)
+
+
+def unruly(route: WebSocketRoute, chance: random.Random) -> None:
+    """Let every frame of the server's through twice, the second of two before the first, and of ten nothing of one."""
+    server = route.connect_to_server()
+    held: list[str | bytes] = []
+
+    def forward(message: str | bytes) -> None:
+        if chance.random() < 0.1:
+            return
+        held.append(message)
+        if len(held) == 2:
+            for each in reversed(held):
+                route.send(each)
+                route.send(each)
+            held.clear()
+
+    server.on_message(forward)
+
+
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in (1, 3, 4))])
+def test_t05_frames_that_come_twice_in_another_order_or_never_leave_each_comment_there_once(
+    page: Page, address: str, board: Board, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    # What the last of a burst leaves open is told soon.
+    monkeypatch.setattr("flask_instruct.live.hub.ASSURANCE", 0.5)
+    chance = random.Random(seed)
+    page.route_web_socket("**/instruct/socket", lambda route: unruly(route, chance))
+    page.goto(address)
+    page.wait_for_function("!!customElements.get('instruct-stream')")
+    for number in range(40):
+        # No streamed text, of which a lost piece makes the page fetch itself, and so right without the order of frames.
+        board.add(str(number))
+        board.rename(f"Title {number}")
+        page.wait_for_timeout(15)
+    wait_for(lambda: len(items(page)) == 40, timeout=60)
+    wait_for(lambda: page.inner_text("#title") == "Title 39", timeout=60)
+    LivePage(page).converges("#items", "#title", timeout=30)
+    assert items(page) == [str(number) for number in range(40)]
 
 
 def test_case_23_a_hidden_page_is_up_to_date_while_it_is_hidden(new_page: NewPage, address: str, board: Board) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flask_instruct.live import frames
+from flask_instruct.live.frames import Event
 from flask_instruct.live.frames import Frame
 from flask_instruct.live.position import Position
 from flask_instruct.live.subscription import Entry
@@ -24,7 +24,7 @@ def entries(*numbers: int) -> tuple[Entry, ...]:
 
 
 def event(number: int) -> tuple[Position, Frame]:
-    return Position(number), frames.event(Position(number), "s", f"<{number}>")
+    return Position(number), Event(Position(number), "s", f"<{number}>")
 
 
 def told(sent: list[Frame]) -> list[str]:
@@ -74,7 +74,7 @@ def test_a_backlog_with_a_hole_is_a_reset_and_never_taken_for_whole() -> None:
 def test_the_page_is_told_where_the_backlog_begins() -> None:
     sent = Subscription("s", Position(1)).replayed(Replay(True, (), Position(1)))
     assert json.loads(sent[0].payload) == {"type": "subscribed", "stream": "s", "id": "1-0"}
-    assert json.loads(sent[-1].payload) == {"type": "ready", "stream": "s", "id": "1-0"}
+    assert json.loads(sent[-1].payload) == {"type": "ready", "stream": "s", "id": "1-0", "after": "1-0"}
 
 
 def test_after_redis_was_lost_only_what_was_missed_is_sent() -> None:
@@ -140,7 +140,7 @@ def test_a_backlog_counts_as_whole_only_when_it_certainly_is(
 def test_a_live_event_of_data_that_began_after_the_pages_position_makes_it_fetch_itself() -> None:
     page = Subscription("s", Position(100))
     page.replayed(Replay(True, (), Position(150)))
-    event = frames.event(Position(200), "s", "<p>")
+    event = Event(Position(200), "s", "<p>")
     assert page.event(Position(200), event, epoch=150) == [event]
     assert json.loads(page.event(Position(400), event, epoch=300)[0].payload)["type"] == "reset"
     assert page.event(Position(401), event, epoch=300) == [event]
