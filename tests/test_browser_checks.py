@@ -88,7 +88,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # No worker.
     "T18": (
-        "panel/test_in_control.py::test_t18_without_a_worker_the_page_says_so_and_starting_one_completes_the_run",
+        "panel/test_in_control.py::test_t18_without_a_worker_the_page_says_so_in_time_and_starting_one_completes_the_run",
         "e2e/test_main_job.py::test_what_was_asked_is_on_every_page_before_any_worker_starts",
     ),
     # Undo after a person changed one of the fields, and redo.
@@ -173,8 +173,10 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # Follows at the bottom, and leaves alone who scrolled up.
     "T35": (
-        "panel/test_run_on_a_page.py::test_the_newest_line_stays_in_view",
-        "panel/test_run_on_a_page.py::test_a_reader_who_scrolled_up_is_left_there",
+        "panel/test_run_on_a_page.py::test_t35_the_newest_line_stays_in_view",
+        "panel/test_run_on_a_page.py::test_t35_a_reader_who_scrolled_up_is_left_there_and_a_button_goes_to_what_is_new",
+        "live/test_actions.py::"
+        "test_t35_a_log_that_is_read_to_its_end_follows_and_one_that_was_scrolled_up_stays_and_says_so",
     ),
     # Many viewers.
     "T36": ("panel/test_in_control.py::test_t36_twenty_viewers_get_each_frame_once_and_cost_the_worker_nothing",),

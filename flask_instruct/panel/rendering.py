@@ -15,6 +15,7 @@ from markupsafe import Markup
 from . import language
 from . import proposing
 from . import undoing
+from . import waiting
 from . import words
 from .language import gettext
 from .language import ngettext
@@ -32,6 +33,7 @@ def render(template: str, **context: Any) -> Markup:
         "words": words,
         "proposing": proposing,
         "undoing": undoing,
+        "waiting": waiting,
         "told": told,
         "language": language,
         "markdown": markdown,

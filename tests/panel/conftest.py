@@ -33,9 +33,15 @@ def board_database(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def app(board_database: str, redis_url: str, key_prefix: str) -> Iterator[Flask]:
+def settings() -> dict[str, Any]:
+    """Further settings of the app; a test parametrises this with its own."""
+    return {}
+
+
+@pytest.fixture
+def app(board_database: str, redis_url: str, key_prefix: str, settings: dict[str, Any]) -> Iterator[Flask]:
     """The app with two boards; no context is pushed, so that each request has its own."""
-    app = create_app(board_database, redis_url, key_prefix)
+    app = create_app(board_database, redis_url, key_prefix, **settings)
     with app.app_context():
         db.create_all()
         db.session.add_all([Board(), Board()])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 
 import pytest
 import sqlalchemy as sa
@@ -13,12 +14,15 @@ from flask import Flask
 from flask.testing import FlaskClient
 from playwright.sync_api import Page
 from playwright.sync_api import expect
+from rq import Worker
 
 from flask_instruct.live.bus import Bus
 from flask_instruct.live.turbo_stream import stream_name
 from flask_instruct.panel.keys import PANEL
 from flask_instruct.runs.approval import Approval
+from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import Run
+from flask_instruct.runs.queue import run_queue
 from tests.live.websocket import Client
 
 from .board import Card
@@ -30,6 +34,7 @@ from .pages import Work
 from .pages import ask
 from .pages import assert_equals_a_fresh_page
 from .pages import status
+from .pages import write
 from .test_views import post
 
 Runs = Callable[[], list[Run]]
@@ -81,26 +86,44 @@ def test_t16_a_second_request_waits_and_nothing_of_the_two_is_mixed(
     work_aside()
     expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
     ask(page, "Arrange it.")
-    expect(status(page)).to_have_text("Queued, waiting for a worker")
-    expect(page.locator(".instruct-status__text").first).to_have_text("Done", timeout=20_000)
+    ask(page, "Arrange it once more.")
+    waits = page.locator(".instruct-status__text")
+    expect(waits).to_have_text([re.compile("Writing"), "Queued, place 2", "Queued, place 3"])
+    expect(page.locator(".instruct-panel [role=status]")).to_have_text("The request is queued, at place 3.")
+    assert_equals_a_fresh_page(page)
+    expect(waits).to_have_text(["Done", "Queued, waiting for a worker", "Queued, place 2"], timeout=20_000)
+    expect(page.locator(".instruct-panel [role=status]")).to_have_text("The request is queued, at place 2.")
+    assert_equals_a_fresh_page(page)
     work()
     expect(status(page)).to_have_text("Done")
-    first, second = runs()
-    assert first.ended_at is not None
-    assert second.started_at is not None
-    assert first.ended_at <= second.started_at
-    steps = [page.locator(".instruct-run").nth(number).locator(".instruct-call__name") for number in (0, 1)]
-    assert [each.all_inner_texts() for each in steps] == [
-        ["Add card"] * 5,
-        ["Add card"] * 2 + ["Check", "Add card"] + ["Check all"],
-    ]
+    for before, after in pairwise(runs()):
+        assert before.ended_at is not None
+        assert after.started_at is not None
+        assert before.ended_at <= after.started_at
+    steps = [page.locator(".instruct-run").nth(number).locator(".instruct-call__name") for number in (0, 1, 2)]
+    arranged = ["Add card"] * 2 + ["Check", "Add card"] + ["Check all"]
+    assert [each.all_inner_texts() for each in steps] == [["Add card"] * 5, arranged, arranged]
     assert_equals_a_fresh_page(page)
 
 
-def test_t18_without_a_worker_the_page_says_so_and_starting_one_completes_the_run(enter: Open, work: Work) -> None:
-    page = enter()
-    ask(page, "Arrange it.")
-    expect(status(page)).to_have_text("Queued, waiting for a worker", timeout=2_000)
+@pytest.mark.parametrize("settings", [{"INSTRUCT_NO_WORKER_NOTICE": 2}])
+def test_t18_without_a_worker_the_page_says_so_in_time_and_starting_one_completes_the_run(
+    enter: Open, app: Flask, work: Work, runs: Runs
+) -> None:
+    nobody = "No worker is running, so the request waits"
+    page, other = enter(), enter("Bob")
+    write(page, "Arrange it.")
+    expect(status(other)).to_have_text("Queued, waiting for a worker", timeout=2_000)
+    expect(status(other)).to_have_text(nobody, timeout=4_000)
+    waited = (now() - runs()[0].queued_at).total_seconds()
+    assert 2 <= waited < 4
+    expect(status(page)).to_have_text(nobody)
+    expect(page.locator(".instruct-panel [role=status]")).to_have_text("The request waits: no worker is running.")
+    assert_equals_a_fresh_page(page)
+    # One comes that has others to do: the request still waits, but not for want of one.
+    worker = Worker([run_queue(app.extensions["instruct"])], connection=app.extensions["instruct"].redis)
+    worker.register_birth()
+    expect(status(page)).to_have_text("Queued, waiting for a worker")
     assert_equals_a_fresh_page(page)
     work()
     expect(status(page)).to_have_text("Done")

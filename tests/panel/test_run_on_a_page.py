@@ -181,16 +181,19 @@ def test_the_oldest_request_leaves_as_a_new_one_comes(enter: Open, client: Flask
     assert_equals_a_fresh_page(page)
 
 
-def test_the_newest_line_stays_in_view(enter: Open, work_aside: Aside) -> None:
+def test_t35_the_newest_line_stays_in_view(enter: Open, work_aside: Aside) -> None:
     page = enter()
     ask(page, "Long story.")
     work_aside()
     expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
     expect(status(page)).to_have_text("Done", timeout=20_000)
     expect(status(page)).to_be_in_viewport()
+    expect(page.get_by_role("button", name="New below")).to_have_count(0)
 
 
-def test_a_reader_who_scrolled_up_is_left_there(enter: Open, work: Work, work_aside: Aside) -> None:
+def test_t35_a_reader_who_scrolled_up_is_left_there_and_a_button_goes_to_what_is_new(
+    enter: Open, work: Work, work_aside: Aside
+) -> None:
     page = enter()
     ask(page, "Long story.")
     work()
@@ -203,6 +206,17 @@ def test_a_reader_who_scrolled_up_is_left_there(enter: Open, work: Work, work_as
     work()
     expect(status(page)).to_have_text("Done")
     assert first.bounding_box() == before
+    new = page.get_by_role("button", name="New below")
+    expect(new).to_be_in_viewport()
+    # By keyboard: it stands between the log and the form.
+    page.get_by_role("button", name="Arrange").first.focus()
+    page.keyboard.press("Shift+Tab")
+    expect(new).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(status(page)).to_be_in_viewport()
+    expect(new).to_have_count(0)
+    expect(log).to_be_focused()
+    assert_equals_a_fresh_page(page)
 
 
 def test_a_run_whose_worker_died_is_resumed_on_the_page_in_its_order(
