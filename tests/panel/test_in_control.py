@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,6 +25,8 @@ from flask_instruct.runs.approval import Approval
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.queue import run_queue
+from flask_instruct.runs.unit import ledger_engine
+from flask_instruct.testing import LivePage
 from tests.live.websocket import Client
 
 from .board import Card
@@ -216,30 +220,72 @@ def test_t26_with_reduced_motion_nothing_is_animated(enter: Open, work_aside: As
     assert page.evaluate(running) == 0
 
 
+# Between two looks for a stop it is chance how many there are.
+@pytest.mark.parametrize("settings", [{"INSTRUCT_STOP_INTERVAL": 600}])
 def test_t36_twenty_viewers_get_each_frame_once_and_cost_the_worker_nothing(
-    app: Flask, client: FlaskClient, site: str, work: Work, monkeypatch: pytest.MonkeyPatch
+    app: Flask, enter: Open, client: FlaskClient, site: str, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published: list[str | None] = []
+    done: Counter[str] = Counter()
     publish_all = Bus.publish_all
 
     def kept(bus: Bus, stream: str, broadcasts: Sequence[tuple[str | None, str]]) -> list[str | None]:
         positions = publish_all(bus, stream, broadcasts)
         published.extend(positions if stream == stream_name(PANEL, "instruct://Arranger/1") else [])
+        done["asked of Redis"] += 1
         return positions
 
+    def arrange() -> Counter[str]:
+        """Have a worker do the same once more; return what it had to do for that."""
+        done.clear()
+        work()
+        return +done
+
     monkeypatch.setattr(Bus, "publish_all", kept)
+    with app.app_context():
+        for engine in (db.engine, ledger_engine(db)):
+            sa.event.listen(engine, "before_cursor_execute", lambda *_: done.update(["asked of the database"]))
+    post(client, data={"prompt": "Arrange it."})
+    arrange()
+    post(client, data={"prompt": "Arrange it."})
+    alone = arrange()
+    with ExitStack() as stack:
+        pages = [enter(name) for name in ("Ada", "Bob", "Cy")]
+        heard_on = [frames_of(page) for page in pages]
+        viewers = [stack.enter_context(follow(client, site)) for _ in range(17)]
+        published.clear()
+        post(client, data={"prompt": "Arrange it."})
+        watched = arrange()
+        heard = [[viewer.receive()["id"] for _ in published] for viewer in viewers]
+        for page in pages:
+            expect(status(page)).to_have_text("Done")
+            assert_equals_a_fresh_page(page)
+    assert len(published) > 10
+    assert all(each == published for each in [*heard, *heard_on])
+    assert watched == alone
+
+
+def frames_of(page: Page) -> list[str]:
+    """Reload a page; return the positions of the broadcasts that its socket is sent from then on."""
+    positions: list[str] = []
+
+    def note(message: str | bytes) -> None:
+        told = json.loads(message)
+        positions.extend(each["id"] for each in (told if isinstance(told, list) else [told]) if "html" in each)
+
+    page.on("websocket", lambda socket: socket.on("framereceived", note))
+    page.reload()
+    LivePage(page).wait_connected()
+    return positions
+
+
+def follow(client: FlaskClient, site: str) -> Client:
+    """Follow the board's panel as a page does, by a bare socket."""
     found = re.search(r'<instruct-stream[^>]*token="([^"]+)"[^>]*since="([^"]+)"', client.get("/boards/1").text)
     cookie = client.get_cookie("session")
     assert found is not None
     assert cookie is not None
-    with ExitStack() as stack:
-        headers = {"Cookie": f"session={cookie.value}"}
-        viewers = [stack.enter_context(Client(site, headers=headers)) for _ in range(20)]
-        for viewer in viewers:
-            viewer.subscribe(*found.groups())
-            viewer.until("ready")
-        post(client, data={"prompt": "Arrange it."})
-        work()
-        heard = [[viewer.receive()["id"] for _ in published] for viewer in viewers]
-    assert len(published) > 10
-    assert all(each == published for each in heard)
+    viewer = Client(site, headers={"Cookie": f"session={cookie.value}"})
+    viewer.subscribe(*found.groups())
+    viewer.until("ready")
+    return viewer
