@@ -50,7 +50,8 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # Two tabs decide at the same moment.
     "T10": (
-        "panel/test_approvals.py::test_t10_of_two_tabs_one_approves_and_the_other_hears_so",
+        "panel/test_approvals.py::"
+        "test_t10_of_two_tabs_that_approve_at_the_same_moment_one_does_and_the_other_hears_who_did",
         "panel/test_approvals.py::test_t10_the_slower_of_two_hears_who_was_faster",
     ),
     # Approved with another argument.
@@ -190,6 +191,8 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "T36": ("panel/test_in_control.py::test_t36_twenty_viewers_get_each_frame_once_and_cost_the_worker_nothing",),
     # Signed out in another tab.
     "T37": (
+        "live/test_browser.py::"
+        "test_t37_a_logout_in_another_tab_closes_the_socket_within_seconds_and_nothing_more_is_heard",
         "live/test_socket.py::"
         "test_a_logout_closes_the_pages_of_that_browser_within_seconds_and_another_device_comes_back",
     ),

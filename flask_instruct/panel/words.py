@@ -34,6 +34,7 @@ from .language import whole_duration
 from .showing import arguments as arguments
 from .showing import arguments_of as arguments_of
 from .showing import hint as hint
+from .showing import is_annotated as is_annotated
 from .showing import is_quoted as is_quoted
 from .showing import reason as reason
 from .showing import shortened as shortened

@@ -26,6 +26,7 @@ from .site import Board
 from .site import board_of
 from .site import element
 from .site import live_of
+from .test_socket import login_to
 from .watching import heard
 from .watching import items
 from .watching import listening
@@ -410,6 +411,23 @@ def test_t13_a_tampered_token_is_refused_and_not_tried_again(
     assert page.evaluate("sockets.every((socket) => socket.readyState === WebSocket.CLOSED)")
     assert [detail["reason"] for detail in heard(page, "stale")] == ["expired"]
     assert page.locator("instruct-stream[connected]").count() == 0
+
+
+def test_t37_a_logout_in_another_tab_closes_the_socket_within_seconds_and_nothing_more_is_heard(
+    page: Page, make_app: MakeApp, serve_site: Serve
+) -> None:
+    app = make_app()
+    login_to(app)
+    address = serve_site(app)
+    page.goto(f"{address}/login")
+    open_live(listening(page), address)
+    tab = page.context.new_page()
+    tab.goto(f"{address}/logout")
+    wait_for(lambda: {"code": 4403, "final": True} in heard(page, "disconnected"), timeout=5)
+    assert page.locator("instruct-stream[connected]").count() == 0
+    board_of(app).add("secret")
+    assert holds(lambda: items(page) == [], 1)
+    assert page.evaluate("sockets.every((socket) => socket.readyState === WebSocket.CLOSED)")
 
 
 def test_an_expired_token_is_exchanged_by_fetching_the_page(

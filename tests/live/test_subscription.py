@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flask_instruct.live.addressed import Audience
 from flask_instruct.live.frames import Event
 from flask_instruct.live.frames import Frame
 from flask_instruct.live.position import Position
@@ -23,8 +24,18 @@ def entries(*numbers: int) -> tuple[Entry, ...]:
     return tuple(Entry(Position(number), f"<{number}>") for number in numbers)
 
 
-def event(number: int) -> tuple[Position, Frame]:
-    return Position(number), Event(Position(number), "s", f"<{number}>")
+def event(number: int, after: int | None = None) -> tuple[Position, Event]:
+    before = None if after is None else Position(after)
+    return Position(number), Event(Position(number), "s", f"<{number}>", before)
+
+
+def messages(sent: list[Frame]) -> list[dict[str, Any]]:
+    """Return all that a page hears, what comes in one message apart."""
+    heard: list[dict[str, Any]] = []
+    for frame in sent:
+        message: Any = json.loads(frame.payload)
+        heard += message if isinstance(message, list) else [message]
+    return heard
 
 
 def told(sent: list[Frame]) -> list[str]:
@@ -69,6 +80,36 @@ def test_a_backlog_with_a_hole_is_a_reset_and_never_taken_for_whole() -> None:
     sent = subscription.replayed(Replay(False, (), Position(8)))
     assert told(sent) == ["subscribed", "reset", "9-0", "ready"]
     assert json.loads(sent[1].payload)["id"] == "8-0"
+
+
+def test_each_names_the_one_before_it_as_the_page_was_told_of_it() -> None:
+    subscription = Subscription("s", Position(1), viewer="1")
+    subscription.event(*event(4, after=3))
+    sent = messages(subscription.replayed(Replay(True, entries(2, 3), Position(3))))
+    assert [each.get("after") for each in sent] == [None, "1-0", "2-0", "3-0", "4-0"]
+    # What was for others left no gap for this page.
+    assert subscription.event(*event(5, after=4), Audience(frozenset({"2"}))) == []
+    assert [each["after"] for each in messages(subscription.event(*event(6, after=5)))] == ["4-0"]
+    # A page that began later is further than the one before was.
+    assert [each["after"] for each in messages(subscription.event(*event(7, after=2)))] == ["2-0"]
+    sent = messages(subscription.caught_up(Replay(True, entries(7, 8, 9), Position(9))))
+    assert [each["after"] for each in sent] == ["7-0", "8-0"]
+
+
+def test_a_page_is_assured_once_of_how_far_it_was_told() -> None:
+    subscription = Subscription("s", Position(1), viewer="1")
+    assert subscription.assurance() is None
+    subscription.replayed(Replay(True, (), Position(1)))
+
+    def assured() -> list[dict[str, Any]]:
+        return messages([frame for frame in [subscription.assurance()] if frame is not None])
+
+    assert [each["id"] for each in assured()] == ["1-0"]
+    assert assured() == []
+    subscription.event(*event(2))
+    subscription.event(*event(3), Audience(frozenset({"2"})))
+    assert assured() == [{"type": "told", "stream": "s", "id": "2-0"}]
+    assert assured() == []
 
 
 def test_the_page_is_told_where_the_backlog_begins() -> None:

@@ -25,6 +25,7 @@ from .test_views import BY_SCRIPT
 from .test_views import post
 
 DATA = """
+Rewrite it. / Rewritten. / Plan of / the / week / Rewrite / Plan
 Arrange again. / Arrange it. / Arrange / Fail now. / Cut it. / Forever on. / Publish it. / Chat. / Hello, / world
 And more. / Chat with me. / Mine / Board / card
 First / two / cards. / one / two / three / Done / I would publish. / Well, / Far too lo / Publishing needs a lead.
