@@ -86,6 +86,8 @@ class Config:
     """Seconds that a worker which is told to end has for the run in hand; then the run goes back to the queue."""
     stop_interval: float = 0.5
     """Seconds between two looks whether a person has stopped a run in hand."""
+    no_worker_notice: float = 10.0
+    """Seconds that a request waits before its page says that no worker is running, where that is so."""
     sweep_interval: float = 15.0
     """Seconds between two looks for lost or forgotten runs, in every worker."""
     max_attempts: int = 10

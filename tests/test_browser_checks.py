@@ -27,6 +27,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # Frames that come twice, late or never.
     "T05": (
+        "live/test_browser.py::test_t05_frames_that_come_twice_in_another_order_or_never_leave_each_comment_there_once",
         "live/test_browser.py::test_case_16_duplicated_and_late_appends_show_once",
         "live/test_browser.py::test_case_21_a_late_older_version_is_ignored",
         "live/test_browser.py::test_a_gap_in_a_text_makes_the_page_fetch_itself",
@@ -43,13 +44,14 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # Stop, in the middle of a text and between tools.
     "T09": (
-        "panel/test_run_on_a_page.py::test_a_request_in_hand_is_stopped_by_its_button",
+        "panel/test_run_on_a_page.py::test_t09_stop_ends_a_text_and_a_list_of_tools_in_time_and_nothing_comes_after",
         "runs/test_stop.py::test_g8_after_a_tool_and_before_the_next",
         "runs/test_stop.py::test_after_a_stop_the_next_request_works",
     ),
     # Two tabs decide at the same moment.
     "T10": (
-        "panel/test_approvals.py::test_t10_of_two_tabs_one_approves_and_the_other_hears_so",
+        "panel/test_approvals.py::"
+        "test_t10_of_two_tabs_that_approve_at_the_same_moment_one_does_and_the_other_hears_who_did",
         "panel/test_approvals.py::test_t10_the_slower_of_two_hears_who_was_faster",
     ),
     # Approved with another argument.
@@ -88,7 +90,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # No worker.
     "T18": (
-        "panel/test_in_control.py::test_t18_without_a_worker_the_page_says_so_and_starting_one_completes_the_run",
+        "panel/test_in_control.py::test_t18_without_a_worker_the_page_says_so_in_time_and_starting_one_completes_the_run",
         "e2e/test_main_job.py::test_what_was_asked_is_on_every_page_before_any_worker_starts",
     ),
     # Undo after a person changed one of the fields, and redo.
@@ -104,9 +106,11 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "panel/test_proposals.py::test_t20_nothing_is_saved_before_it_is_accepted",
     ),
     # Away and back.
-    "T21": ("live/test_browser.py::test_t21_case_15_back_and_forth_leaves_one_socket_and_one_of_each",),
+    "T21": (
+        "live/test_browser.py::test_t21_case_15_away_and_back_ten_times_leaves_one_socket_and_one_subscription_of_each",
+    ),
     # A page that was frozen.
-    "T22": ("live/test_browser.py::test_a_frozen_page_catches_up_when_it_thaws",),
+    "T22": ("live/test_browser.py::test_t22_a_page_that_was_frozen_catches_up_when_it_thaws",),
     # Axe and contrast, in light and dark.
     "T23": (
         "panel/test_manners_of_pages.py::test_t23_axe_finds_nothing_to_say_of_any_page",
@@ -142,7 +146,10 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "dashboard/test_in_browser.py::test_t28_a_strict_policy_is_kept_and_nothing_foreign_is_asked_for",
     ),
     # A long answer.
-    "T29": ("live/test_browser.py::test_t29_a_long_text_in_many_pieces_is_whole",),
+    "T29": (
+        "panel/test_manners.py::test_t29_an_answer_of_two_thousand_tokens_is_painted_in_few_pieces_and_is_exact",
+        "live/test_browser.py::test_t29_a_long_text_in_many_pieces_is_whole",
+    ),
     # French.
     "T30": (
         "panel/test_translated.py::test_t30_a_person_who_reads_french_meets_french",
@@ -162,6 +169,8 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "T32": ("dashboard/test_run_page.py::test_t32_the_cost_of_a_run_equals_its_model_calls_to_the_last_digit",),
     # A run that is exported and played again.
     "T33": (
+        "dashboard/test_in_browser.py::"
+        "test_t33_a_run_is_exported_in_the_browser_and_comes_out_the_same_in_a_clean_database",
         "runs/test_replay.py::test_a_run_of_two_tools_comes_out_the_same",
         "runs/test_replay.py::test_a_result_a_broadcast_and_a_row_that_differ_are_all_named",
         "dashboard/test_run_page.py::test_the_export_is_what_the_command_prints",
@@ -173,13 +182,17 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
     # Follows at the bottom, and leaves alone who scrolled up.
     "T35": (
-        "panel/test_run_on_a_page.py::test_the_newest_line_stays_in_view",
-        "panel/test_run_on_a_page.py::test_a_reader_who_scrolled_up_is_left_there",
+        "panel/test_run_on_a_page.py::test_t35_the_newest_line_stays_in_view",
+        "panel/test_run_on_a_page.py::test_t35_a_reader_who_scrolled_up_is_left_there_and_a_button_goes_to_what_is_new",
+        "live/test_actions.py::"
+        "test_t35_a_log_that_is_read_to_its_end_follows_and_one_that_was_scrolled_up_stays_and_says_so",
     ),
     # Many viewers.
     "T36": ("panel/test_in_control.py::test_t36_twenty_viewers_get_each_frame_once_and_cost_the_worker_nothing",),
     # Signed out in another tab.
     "T37": (
+        "live/test_browser.py::"
+        "test_t37_a_logout_in_another_tab_closes_the_socket_within_seconds_and_nothing_more_is_heard",
         "live/test_socket.py::"
         "test_a_logout_closes_the_pages_of_that_browser_within_seconds_and_another_device_comes_back",
     ),

@@ -1,7 +1,8 @@
 """The messages between page and server, as JSON, and the bytes that carry the server's: WebSocket frames, or events
 of a stream where no WebSocket gets through.
 
-Server: ``{id, stream, html}`` or a list of them; ``{"type": "subscribed" | "ready" | "reset" | "ping" | "pong"}``.
+Server: ``{id, stream, html, after}`` or a list of them; ``{"type": "subscribed" | "ready" | "reset" | "told" | "ping" |
+"pong"}``. A page that has not come to ``after`` lacks something, and asks for the stream again from where it is.
 At its end an event stream says ``{"type": "bye", "code": 1012}`` for what a WebSocket's close frame says.
 Page: ``{"type": "subscribe", "streams": [{token, since}]}``, ``{"type": "unsubscribe", "streams": [name]}``,
 ``{"type": "ping"}``.
@@ -15,6 +16,7 @@ import json
 import struct
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -52,6 +54,23 @@ class Frame:
         return b"data: " + self.payload + b"\n\n"
 
 
+class Event(Frame):
+    """A broadcast.
+
+    :param after: the one before it in its stream, as far as that is known.
+    """
+
+    def __init__(self, position: Position, stream: str, html: str, after: Position | None = None) -> None:
+        said = {"id": str(position), "stream": stream, "html": html}
+        super().__init__(_encoded(said if after is None else {**said, "after": str(after)}))
+        self.after = after
+        self._said = position, stream, html
+
+    def following(self, told: Position) -> Event:
+        """Return it for a page that was not sent what came before it, because that was for others."""
+        return Event(*self._said, told)
+
+
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     """A page wants to follow the stream that ``token`` names, from after ``since``; None: it does not know."""
@@ -75,18 +94,22 @@ class Ping:
 Request = Subscribe | Unsubscribe | Ping
 
 
-def event(position: Position, stream: str, html: str) -> Frame:
-    return _frame({"id": str(position), "stream": stream, "html": html})
-
-
 def subscribed(stream: str, since: Position | None) -> Frame:
     """What follows on this stream begins after ``since``, also where the page was further already."""
     return _frame({"type": "subscribed", "stream": stream, "id": _text(since)})
 
 
-def ready(stream: str, position: Position | None) -> Frame:
-    """The page is up to date with this stream, or has been told to reset."""
-    return _frame({"type": "ready", "stream": stream, "id": _text(position)})
+def ready(stream: str, position: Position | None, after: Position | None = None) -> Frame:
+    """The page is up to date with this stream as far as ``position``, or has been told to reset.
+
+    :param after: the last that it was sent; a page that has not come to it lacks something.
+    """
+    return _frame({"type": "ready", "stream": stream, "id": _text(position), "after": _text(after)})
+
+
+def told(stream: str, position: Position | None) -> Frame:
+    """The page was sent all until here, some seconds ago."""
+    return _frame({"type": "told", "stream": stream, "id": _text(position)})
 
 
 def reset(stream: str, position: Position, within: int = 0) -> Frame:
@@ -192,7 +215,11 @@ def _unsubscribe(stream: Any) -> Unsubscribe:
 
 
 def _frame(data: dict[str, str | int | None]) -> Frame:
-    return Frame(json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+    return Frame(_encoded(data))
+
+
+def _encoded(data: Mapping[str, str | int | None]) -> bytes:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _text(position: Position | None) -> str | None:

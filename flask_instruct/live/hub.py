@@ -20,8 +20,8 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from ..errors import InstructError
-from . import frames
 from .bus import Bus
+from .frames import Event
 from .frames import Frame
 from .guests import Guests
 from .listener import Arrived
@@ -60,6 +60,9 @@ FETCHING = 5
 
 LONGEST_FETCHING = 30_000
 
+ASSURANCE = 5.0
+"""Seconds after which a page is told how far it was sent, in case that the last of it got lost on the way."""
+
 RESTARTING = 1012
 TRY_AGAIN = 1013
 
@@ -83,11 +86,16 @@ class Connection(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Channel:
-    """One stream that this process follows. ``generation`` grows each time Redis (again) confirms it."""
+    """One stream that this process follows.
+
+    :param generation: grows each time Redis (again) confirms it.
+    :param last: the newest broadcast that arrived since it was confirmed.
+    """
 
     members: dict[Connection, Subscription] = field(default_factory=dict)
     confirmed: bool = False
     generation: int = 0
+    last: Position | None = None
 
 
 class Hub:
@@ -232,6 +240,7 @@ class Hub:
         """When Redis was followed last."""
         self._channels: dict[str, _Channel] = {}
         self._ticked = 0.0
+        self._assured = time.monotonic()
         self._failures = 0
         self._full = False
 
@@ -312,9 +321,12 @@ class Hub:
     def _relay(self, arrived: Arrived) -> None:
         with self._lock:
             channel = self._channels.get(arrived.stream)
-            if channel is None or not channel.members:
+            if channel is None:
                 return
-            frame = frames.event(arrived.position, arrived.stream, arrived.html)
+            before, channel.last = channel.last, arrived.position
+            if not channel.members:
+                return
+            frame = Event(arrived.position, arrived.stream, arrived.html, before)
             for connection, subscription in channel.members.items():
                 connection.send(*subscription.event(arrived.position, frame, arrived.audience, arrived.epoch))
 
@@ -326,6 +338,7 @@ class Hub:
                 return
             channel.generation += 1
             channel.confirmed = True
+            channel.last = None  # There may have been more in between.
             self._change.notify_all()
             behind = [member.last for member in channel.members.values() if member.last is not None]
         if not behind:
@@ -375,6 +388,9 @@ class Hub:
         with self._lock:
             connections = list(self._connections)
             self._release_empty()
+            if now - self._assured >= ASSURANCE:
+                self._assured = now
+                self._assure()
         for connection in connections:
             if stopping:
                 connection.close(RESTARTING, "restarting")
@@ -382,6 +398,12 @@ class Hub:
         for viewer in [viewer for viewer, at in self._look_again.items() if at <= now]:
             del self._look_again[viewer]
             self._send_away(viewer)
+
+    def _assure(self) -> None:
+        for channel in self._channels.values():
+            for connection, subscription in channel.members.items():
+                if (frame := subscription.assurance()) is not None:
+                    connection.send(frame)
 
     def _release_empty(self) -> None:
         # Only confirmed ones: a late confirmation must not be taken for that of a stream asked for again.

@@ -44,6 +44,7 @@ _TEXTS = {
     "mine": _("Your version"),
     "theirs": _("Other version"),
     "close": _("Close"),
+    "below": _("New below"),
 }
 
 

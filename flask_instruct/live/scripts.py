@@ -22,7 +22,8 @@ from flask import request
 
 ENTRY = "instruct.js"
 
-_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
+_LINK = re.compile(r'^(import|export) \{([^}]*)\} from "\./(\w+)\.js";\n', re.MULTILINE)
+_OFFERED = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", re.MULTILINE)
 
 
 class Script(NamedTuple):
@@ -62,18 +63,24 @@ def _script(filename: str, readable: bool) -> Script:
 def _joined() -> str:
     """Return all modules as one, those that others need first: a page asks once, not once for each step of the way.
 
-    A module that is loaded again under another address would hear every event twice; hence the condition around it.
+    Each is a function of its own, so that names of two are no clash. What is loaded again under another address would
+    hear every event twice; hence the condition around all of it.
     """
     modules: dict[str, str] = {}
 
     def add(name: str) -> None:
-        text = _source(name).read_text("utf-8")
-        for needed in _LINK.findall(text):
+        text = _source(f"{name}.js").read_text("utf-8")
+        links = _LINK.findall(text)
+        for _kind, _names, needed in links:
             if needed not in modules:
                 add(needed)
-        modules[name] = re.sub(r"^export (?=\w)", "", _LINK.sub("", text), flags=re.MULTILINE)
+        taken = "".join(f"const {{{names}}} = of_{needed};\n" for _kind, names, needed in links)
+        passed_on = [names.strip() for kind, names, _needed in links if kind == "export"]
+        offered = ", ".join([*_OFFERED.findall(text), *passed_on])
+        own = re.sub(r"^export (?=\w)", "", _LINK.sub("", text), flags=re.MULTILINE)
+        modules[name] = f"const of_{name} = (() => {{\n{taken}{own}\nreturn {{ {offered} }};\n}})();"
 
-    add(ENTRY)
+    add(ENTRY.removesuffix(".js"))
     return 'if (!customElements.get("instruct-stream")) {\n' + "\n".join(modules.values()) + "\n}\n"
 
 

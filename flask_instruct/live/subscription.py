@@ -6,12 +6,14 @@ waited and are newer, and ``ready``. Where the backlog has a hole the page gets 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import frames
 from .addressed import EVERYBODY
 from .addressed import Audience
+from .frames import Event
 from .frames import Frame
 from .position import Position
 
@@ -108,14 +110,17 @@ class Subscription:
         self.attendance = attendance
         self.last: Position | None = None
         self._epoch = 0
-        self._waiting: list[tuple[Position, Frame, Audience, int]] = []
+        self._told = since
+        """How far the page is by what it was sent; not further by what was for others."""
+        self._assured = False
+        self._waiting: list[tuple[Position, Event, Audience, int]] = []
 
     @property
     def live(self) -> bool:
         """Tell whether the backlog has been sent."""
         return self.last is not None
 
-    def event(self, position: Position, frame: Frame, audience: Audience = EVERYBODY, epoch: int = 0) -> list[Frame]:
+    def event(self, position: Position, frame: Event, audience: Audience = EVERYBODY, epoch: int = 0) -> list[Frame]:
         """Take a live event; return what the page is sent now.
 
         :param epoch: when the data that it belongs to began. A page that follows other data may lack what those had,
@@ -125,12 +130,24 @@ class Subscription:
             self._waiting.append((position, frame, audience, epoch))
             return []
         if epoch != self._epoch:
-            self.last, self._epoch = position, epoch
-            return [frames.reset(self.stream, position)]
+            return [self._begin_anew(position, epoch)]
         if position <= self.last:
             return []
         self.last = position
-        return [frame] if audience.includes(self.viewer) else []
+        if not audience.includes(self.viewer):
+            return []
+        told, self._told = self._told, position
+        self._assured = False
+        if frame.after is None or told is None or frame.after <= told:
+            return [frame]
+        return [frame.following(told)]
+
+    def assurance(self) -> Frame | None:
+        """Return what tells a page in which the last broadcasts got lost on the way that there were some."""
+        if self.last is None or self._assured:
+            return None
+        self._assured = True
+        return frames.told(self.stream, self._told)
 
     def replayed(self, replay: Replay) -> list[Frame]:
         """Take the backlog; return everything that the page is sent to be up to date."""
@@ -140,7 +157,9 @@ class Subscription:
         waiting, self._waiting = self._waiting, []
         for position, frame, audience, epoch in waiting:
             sent += self.event(position, frame, audience, epoch)
-        return [*sent, frames.ready(self.stream, self.last)]
+        told, self._told = self._told, self.last
+        self._assured = False
+        return [*sent, frames.ready(self.stream, self.last, told)]
 
     def caught_up(self, replay: Replay, within: int = 0) -> list[Frame]:
         """Take what was missed while the hub had lost Redis; ``replay`` may begin before our last position.
@@ -149,20 +168,31 @@ class Subscription:
         """
         assert self.last is not None
         if replay.epoch != self._epoch:
-            self.last, self._epoch = replay.position, replay.epoch
-            return [frames.reset(self.stream, self.last, within)]
+            return [self._begin_anew(replay.position, replay.epoch, within)]
         if not replay.lossless:
-            self.last = max(self.last, replay.position)
-            return [frames.reset(self.stream, self.last, within)]
+            return [self._begin_anew(max(self.last, replay.position), self._epoch, within)]
         missed = tuple(entry for entry in replay.entries if entry.position > self.last)
         self.last = max(self.last, replay.position)
         return self._batches(missed)
 
+    def _begin_anew(self, position: Position, epoch: int, within: int = 0) -> Frame:
+        """Return what makes the page fetch itself; what is told from here on is in it."""
+        self.last = self._told = position
+        self._epoch, self._assured = epoch, False
+        return frames.reset(self.stream, position, within)
+
     def _backlog(self, replay: Replay) -> list[Frame]:
         if not replay.lossless:
+            self._told = replay.position
             return [frames.reset(self.stream, replay.position)]
         return self._batches(replay.entries)
 
     def _batches(self, entries: tuple[Entry, ...]) -> list[Frame]:
-        shown = (entry for entry in entries if entry.audience.includes(self.viewer))
-        return list(frames.batches(frames.event(entry.position, self.stream, entry.html) for entry in shown))
+        return list(frames.batches(self._events(entries)))
+
+    def _events(self, entries: tuple[Entry, ...]) -> Iterator[Event]:
+        for entry in entries:
+            if entry.audience.includes(self.viewer):
+                yield Event(entry.position, self.stream, entry.html, self._told)
+                self._told = entry.position
+                self._assured = False

@@ -61,13 +61,14 @@ _LEFT = """() => [...document.querySelectorAll("instruct-stream:not([connected])
 # Attributes are told in order: a patched element may have them in another one than a new element.
 _READ = """([regions, elements, attributes]) => {
   const signed = /token|csrf/i;
+  const left = (element) => element.localName === "instruct-below" || elements.some((each) => element.matches(each));
   const passing = (element, name) =>
     name === "nonce" || name === "data-instruct-changed" || attributes.includes(name) ||
     (element.localName === "instruct-stream" && ["token", "since", "connected"].includes(name)) ||
     (name === "value" && element.type === "hidden" && signed.test(element.name));
   const told = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return node.data.replace(/\\s+/g, " ").trim();
-    if (node.nodeType !== Node.ELEMENT_NODE || elements.some((each) => node.matches(each))) return "";
+    if (node.nodeType !== Node.ELEMENT_NODE || left(node)) return "";
     const named = [...node.attributes].filter(({ name }) => !passing(node, name));
     const listed = named.map(({ name, value }) => ` ${name}="${value}"`).sort().join("");
     return `<${node.localName}${listed}>${[...node.childNodes].map(told).join("")}`;
@@ -163,7 +164,8 @@ class LivePage:
         """Wait until the page equals one that is loaded now by the same person, with each element id there once.
 
         Compared is the markup, without what differs from request to request: nonces, the values of hidden fields
-        with ``token`` or ``csrf`` in their name, the mark of what has just changed, and spaces.
+        with ``token`` or ``csrf`` in their name, the mark of what has just changed, the button of a log that was
+        scrolled up, and spaces.
 
         :param regions: selectors of what is compared; the whole body by default.
         :param ignore: selectors of elements that are left out.

@@ -17,8 +17,11 @@ from sqlalchemy.orm import object_session
 
 from ..live.broadcasts import broadcast
 from ..live.broadcasts import broadcast_refresh_to
+from ..runs.line import queued_beside
+from ..runs.models import ENDED
 from ..runs.models import Message
 from ..runs.models import Run
+from ..runs.models import Status
 from ..runs.models import ToolCall
 from ..runs.rounds import utf16_length
 from . import answers
@@ -33,6 +36,9 @@ from .rendering import render
 from .threads import chat_of
 from .threads import thread_key
 from .threads import threads_of
+
+PLACE_LEFT: tuple[Status, ...] = (*ENDED, "waiting_approval", "queued")
+"""Statuses with which a run may have left its place in a line to the next."""
 
 
 class PanelObserver:
@@ -49,13 +55,15 @@ class PanelObserver:
         if chat_id is not None:
             _send(run, "append", f"instruct_runs_{thread_key(run.handler, chat_id)}", "run.html")
         self._put_lists_right(run)
-        self._announce(run)
+        announce(run)
 
     def run_changed(self, run: Run) -> None:
-        self._announce(run)
+        announce(run)
         if run.ended:
             # Two runs that were asked for at one moment did not see each other in the lists that they sent.
             self._put_lists_right(run)
+        if run.status in PLACE_LEFT:
+            self._move_up(run)
         if run.preview:
             broadcast_refresh_to(INBOX)
 
@@ -103,18 +111,12 @@ class PanelObserver:
         _reread(run)
         _send(run, "replace", f"instruct_run_{run.id}_status", "status.html")
 
-    def _announce(self, run: Run) -> None:
-        session = object_session(run)
-        first = run.id if session is None else spokesman_id(session, run.handler)
-        speaking = run if session is None or first in (None, run.id) else session.get_one(Run, first)
-        # Morphed, so that words that are the same are no news to a screen reader.
-        broadcast(
-            panel_stream(run.handler),
-            "update",
-            target=f"instruct_announcement_{panel_key(run.handler)}",
-            html=words.announcement(speaking),
-            method="morph",
-        )
+    def _move_up(self, left: Run) -> None:
+        session = object_session(left)
+        for run in queued_beside(session, left) if session is not None else ():
+            tell_waiting(run)
+            if run.handler != left.handler:
+                announce(run)
 
     def _put_lists_right(self, run: Run) -> None:
         key = panel_key(run.handler)
@@ -135,6 +137,26 @@ class PanelObserver:
             _send(run, "remove", f"instruct_run_{old}")
         if fallen:
             _send(run, "update", f"instruct_earlier_{key}", "earlier.html", earlier=True)
+
+
+def tell_waiting(run: Run) -> None:
+    """Say anew how a run stands that waits: its place has changed, or a worker has come or gone."""
+    _send(run, "replace", f"instruct_run_{run.id}_status", "status.html")
+
+
+def announce(run: Run) -> None:
+    """Say to screen readers how the run stands that a panel speaks of."""
+    session = object_session(run)
+    first = run.id if session is None else spokesman_id(session, run.handler)
+    speaking = run if session is None or first in (None, run.id) else session.get_one(Run, first)
+    # Morphed, so that words that are the same are no news to a screen reader.
+    broadcast(
+        panel_stream(run.handler),
+        "update",
+        target=f"instruct_announcement_{panel_key(run.handler)}",
+        html=words.announcement(speaking),
+        method="morph",
+    )
 
 
 def _send(run: Run, action: str, target: str, template: str | None = None, **context: Any) -> None:

@@ -17,6 +17,7 @@ from . import growing
 from . import language
 from . import proposing
 from . import undoing
+from . import waiting
 from . import words
 from .language import gettext
 from .language import ngettext
@@ -36,6 +37,7 @@ def render(template: str, **context: Any) -> Markup:
         "words": words,
         "proposing": proposing,
         "undoing": undoing,
+        "waiting": waiting,
         "told": told,
         "language": language,
         "markdown": markdown,

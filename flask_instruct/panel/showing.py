@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..runs.models import ToolCall
+from ..runs.previews import NOTE
 from .language import is_english
 from .language import ngettext
 
@@ -64,6 +65,11 @@ def is_quoted(call: ToolCall) -> bool:
     """Tell whether what the model was told are the package's own words, which are English, and the reader's are not."""
     own = call.name in ("undo", "redo") or call.error_kind not in (None, "tool_error")
     return own and not is_english()
+
+
+def is_annotated(call: ToolCall) -> bool:
+    """Tell whether a note of the package's is in what the model was told, in English, and the reader's is not."""
+    return NOTE in (call.result or "") and not is_english()
 
 
 def _parsed(arguments: str) -> Any:

@@ -25,11 +25,14 @@ from ..runs.history import FROM_THE_START
 from ..runs.models import Effect
 from ..runs.models import Run
 from . import forms
+from . import waiting
 from .forms import Posted
 from .forms import Refused
 from .keys import panel_key
 from .keys import panel_stream
 from .language import gettext as _
+from .observer import announce
+from .observer import tell_waiting
 from .page import asset_url
 from .rendering import render
 from .threads import chat_id_of
@@ -150,6 +153,21 @@ def stop_run(run_id: UUID) -> ResponseReturnValue:
     posted = forms.read(_state())
     _run_of(run_id, posted).cancel()
     return answered(panel_key(posted.gid))
+
+
+@blueprint.get("/runs/<uuid:run_id>/waiting")
+def look_for_workers(run_id: UUID) -> ResponseReturnValue:
+    """Let the pages that follow a run know whether a worker is running, where one of them shows the contrary.
+
+    Whoever asks learns nothing by it: what there is to know goes to those who follow the run's panel.
+    """
+    run = _state().run(str(run_id))
+    if run is not None and waiting.is_news(run, request.args.get("shown") == "1"):
+        tell_waiting(run)
+        announce(run)
+        # Nothing was written; but what is told leaves with the end of the transaction that has read it.
+        _state().db.session.commit()
+    return "", 204
 
 
 @blueprint.post("/runs/<uuid:run_id>/effects/<uuid:effect_id>/<any(done, again):decision>")

@@ -25,6 +25,7 @@ from ..runs.models import Run
 from ..runs.models import ToolCall
 from ..state import ActorName
 from . import threads
+from . import waiting
 from .language import duration
 from .language import gettext
 from .language import marked as _
@@ -33,6 +34,7 @@ from .language import whole_duration
 from .showing import arguments as arguments
 from .showing import arguments_of as arguments_of
 from .showing import hint as hint
+from .showing import is_annotated as is_annotated
 from .showing import is_quoted as is_quoted
 from .showing import reason as reason
 from .showing import shortened as shortened
@@ -72,6 +74,13 @@ RUN: dict[str, tuple[Tone, str]] = {
 INTERRUPTED = _("Interrupted, waiting for a worker")
 INTERRUPTED_ANNOUNCED = _("The work on the request was interrupted. It waits for a worker.")
 """Of a run whose worker went silent, whatever its status says."""
+
+PLACE = _("Queued, place %(place)s")
+PLACE_ANNOUNCED = _("The request is queued, at place %(place)s.")
+"""Of a run that follows others: see ``runs.line``."""
+
+UNATTENDED = _("No worker is running, so the request waits")
+UNATTENDED_ANNOUNCED = _("The request waits: no worker is running.")
 
 RETRYING: dict[str, str] = {
     "rate_limited": _("The AI service is receiving too many requests. Trying again"),
@@ -181,6 +190,8 @@ def run_phrase(run: Run) -> Phrase:
     if run.interrupted:
         return Phrase("waiting", gettext(INTERRUPTED))
     words = gettext(text)
+    if run.status == "queued":
+        words = _queued(run, UNATTENDED, PLACE, text)
     if run.status == "retrying":
         words = gettext(RETRYING.get(run.retry_reason or "", text))
     if run.status == "running":
@@ -197,11 +208,20 @@ def announcement(run: Run | None) -> str:
     if run is None:
         return ""
     said = [gettext(INTERRUPTED_ANNOUNCED if run.interrupted else ANNOUNCED.get(run.status, run.status))]
+    if run.status == "queued":
+        said = [_queued(run, UNATTENDED_ANNOUNCED, PLACE_ANNOUNCED, ANNOUNCED["queued"])]
     if run.status == "failed":
         said.append(failure(run))
     elif run.ended and (steps := _steps(run)):
         said.append(gettext(_("%(steps)s."), steps=steps))
     return " ".join(said)
+
+
+def _queued(run: Run, unattended: str, behind: str, text: str) -> str:
+    if waiting.is_unattended(run):
+        return gettext(unattended)
+    place = waiting.place(run)
+    return gettext(behind, place=place) if place > 1 else gettext(text)
 
 
 def failure(run: Run) -> str:

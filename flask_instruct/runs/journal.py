@@ -167,7 +167,7 @@ class Journal(Recorder):
 
         :raises LostLease: when another worker has the run.
         """
-        self._watch.checkpoint()
+        self._watch.look()
         begun = self._rounds.take_begun(request)
         call, decided = (begun, None) if begun is not None else self._begin_call(request)
         if decided is not None and decided.pending:

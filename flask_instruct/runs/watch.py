@@ -68,6 +68,7 @@ class Watch:
         self._done = threading.Event()
         self._stopped = threading.Event()
         self._listening = False
+        self._heard = True
         in_main = threading.current_thread() is threading.main_thread()
         self._signal = WAKE if in_main else None
 
@@ -84,6 +85,16 @@ class Watch:
             raise RunTimeout(f"The run took longer than INSTRUCT_RUN_TIMEOUT, {self._timeout:g} s.")
         if self._is_to_be_left():
             raise Parked(f"The worker of run {self._run_id} is to end.")
+
+    def look(self) -> None:
+        """Do as :meth:`checkpoint`, and ask first whether a stop came since the thread has last asked.
+
+        Of a list of quick tools several would be carried out between two looks of the thread.
+        """
+        # Not of a Redis that did not answer the thread: each tool would wait for it.
+        if self._heard and self._is_marked():
+            self._stopped.set()
+        self.checkpoint()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -151,8 +162,11 @@ class Watch:
 
     def _is_marked(self) -> bool:
         try:
-            return bool(self._state.redis.exists(self._mark))
+            marked = bool(self._state.redis.exists(self._mark))
+            self._heard = True
+            return marked
         except RedisError as error:
+            self._heard = False
             logger.debug("Whether run %s was stopped could not be asked of Redis: %s", self._run_id, error)
             return False
 

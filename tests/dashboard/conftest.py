@@ -14,11 +14,12 @@ from tests.panel.conftest import board_database
 from tests.panel.conftest import client
 from tests.panel.conftest import enter
 from tests.panel.conftest import runs
+from tests.panel.conftest import settings
 from tests.panel.conftest import site
 from tests.panel.conftest import work
 from tests.panel.conftest import work_aside
 
-__all__ = ["app", "board_database", "client", "enter", "runs", "site", "work", "work_aside"]
+__all__ = ["app", "board_database", "client", "enter", "runs", "settings", "site", "work", "work_aside"]
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,10 @@ script, on narrow, dark and mirrored screens, for keyboards and for screen reade
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
+import subprocess
+import sys
 from datetime import timedelta
 from decimal import Decimal
 from importlib.util import find_spec
@@ -73,6 +77,47 @@ def filled(app: Flask) -> str:
         a_model_call(run, error_class="RateLimitError", cost=None)
         a_run(kind="undo", undoes=run.id)
         return run.id
+
+
+def test_t33_a_run_is_exported_in_the_browser_and_comes_out_the_same_in_a_clean_database(
+    app: Flask, enter: Open, work: Work, tmp_path: Path, board_database: str, redis_url: str, key_prefix: str
+) -> None:
+    clean = tmp_path / "clean.sqlite3"
+    with app.app_context(), db.engine.connect() as connection:
+        connection.exec_driver_sql(f"VACUUM INTO '{clean}'")
+    page = enter()
+    page.get_by_label("Your request").fill("Arrange it.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_text("Queued, waiting for a worker")).to_be_visible()
+    (run_id,) = work()
+    page.goto(f"{page.url.partition('/boards')[0]}/instruct/runs/{run_id}")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export as JSON").click()
+    file = tmp_path / "run.json"
+    download.value.save_as(file)
+    recording = json.loads(file.read_text())
+    assert [row["text"] for row in recording["rows"]["card"]] == ["one", "two", "three"]
+    assert len(recording["broadcasts"]) > 10
+
+    def replayed(database: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flask", "--app", "tests.panel.board:from_environment()", "instruct", "replay"]
+        made = {"database_url": board_database, "redis_url": "redis://127.0.0.1:1", "key_prefix": key_prefix}
+        return subprocess.run(
+            [*command, str(file), "--database", database],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "BOARD": json.dumps(made)},
+        )
+
+    same = replayed(f"sqlite:///{clean}")
+    assert (same.returncode, same.stdout.splitlines()[-1]) == (0, "The replay is the same."), same.stderr
+    # In one that is not clean it does not, and says where.
+    with sqlite3.connect(clean) as connection:
+        connection.execute("insert into card (board_id, text) values (1, 'in between')")
+    other = replayed(f"sqlite:///{clean}")
+    assert other.returncode == 1
+    assert "row" in other.stdout
 
 
 def paths(run_id: str) -> list[str]:

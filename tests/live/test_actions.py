@@ -13,6 +13,7 @@ from flask import render_template_string
 from markupsafe import Markup
 from playwright.sync_api import Error
 from playwright.sync_api import Page
+from playwright.sync_api import expect
 
 from flask_instruct.live.turbo_stream import turbo_stream
 from tests.support import wait_for
@@ -377,7 +378,7 @@ def test_htmx_sees_what_is_new(page: Page) -> None:
     page.evaluate("delete window.htmx")
 
 
-def test_a_log_that_is_read_to_its_end_follows_and_one_that_was_scrolled_up_stays(
+def test_t35_a_log_that_is_read_to_its_end_follows_and_one_that_was_scrolled_up_stays_and_says_so(
     with_policy: Callable[..., tuple[Page, Flask]],
 ) -> None:
     page, _app = with_policy("style-src 'unsafe-inline'")
@@ -385,9 +386,23 @@ def test_a_log_that_is_read_to_its_end_follows_and_one_that_was_scrolled_up_stay
     page.eval_on_selector("#log", "(log) => { log.scrollTop = log.scrollHeight; }")
     render(page, line("new1"))
     assert from_the_end(page) == 0
+    new = page.get_by_role("button")
+    expect(new).to_have_count(0)
     page.eval_on_selector("#log", "(log) => { log.scrollTop = 100; }")
+    render(page, turbo_stream("update", target="line9", html="z"))
+    expect(new).to_have_count(0)
     render(page, line("new2"))
+    render(page, line("new3"))
     assert page.eval_on_selector("#log", "(log) => log.scrollTop") == 100
+    expect(new).to_have_text(["New below"])
+    page.eval_on_selector("#log", "(log) => { log.scrollTop = log.scrollHeight; }")
+    expect(new).to_have_count(0)
+    page.eval_on_selector("#log", "(log) => { log.scrollTop = 100; }")
+    render(page, line("new4"))
+    new.click()
+    assert from_the_end(page) == 0
+    expect(new).to_have_count(0)
+    expect(page.locator("#log")).to_be_focused()
     # Exchanged as a whole, by a longer one, at its end.
     page.eval_on_selector("#log", "(log) => { log.scrollTop = log.scrollHeight; }")
     render(page, turbo_stream("replace", target="log", html=markup(log_of(30))))

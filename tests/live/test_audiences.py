@@ -12,7 +12,6 @@ import pytest
 from flask import Flask
 from flask import request
 
-from flask_instruct.live import frames
 from flask_instruct.live.addressed import EVERYBODY
 from flask_instruct.live.addressed import NOBODY
 from flask_instruct.live.addressed import Audience
@@ -22,6 +21,7 @@ from flask_instruct.live.addressed import opened
 from flask_instruct.live.audience import sign_stream
 from flask_instruct.live.broadcasts import broadcast
 from flask_instruct.live.broadcasts import outlet
+from flask_instruct.live.frames import Event
 from flask_instruct.live.position import Position
 from flask_instruct.live.subscription import Entry
 from flask_instruct.live.subscription import Replay
@@ -89,11 +89,11 @@ def test_a_page_is_not_sent_what_is_for_others_live_waiting_or_replayed() -> Non
     ours, theirs = Audience(frozenset({"1"})), Audience(frozenset({"1"}), others=True)
     subscription = Subscription("s", Position(1), viewer="1")
     for number, whom in ((4, ours), (5, theirs)):
-        subscription.event(Position(number), frames.event(Position(number), "s", str(number)), whom)
+        subscription.event(Position(number), Event(Position(number), "s", str(number)), whom)
     entries = (Entry(Position(2), "2", theirs), Entry(Position(3), "3", ours))
     sent = b"".join(frame.payload for frame in subscription.replayed(Replay(True, entries, Position(3))))
     assert [number for number in "2345" if f'"html":"{number}"'.encode() in sent] == ["3", "4"]
-    assert subscription.event(Position(6), frames.event(Position(6), "s", "6"), theirs) == []
+    assert subscription.event(Position(6), Event(Position(6), "s", "6"), theirs) == []
     missed = (Entry(Position(7), "7", theirs), Entry(Position(8), "8", ours))
     (frame,) = subscription.caught_up(Replay(True, missed, Position(8)))
     assert [message["html"] for message in json.loads(frame.payload)] == ["8"]

@@ -13,6 +13,7 @@ from wsproto.events import CloseConnection
 from wsproto.events import TextMessage
 
 from flask_instruct.live import frames
+from flask_instruct.live.frames import Event
 from flask_instruct.live.frames import Malformed
 from flask_instruct.live.frames import Ping
 from flask_instruct.live.frames import Subscribe
@@ -80,12 +81,12 @@ def test_a_close_frame_has_a_code_and_a_short_reason() -> None:
 
 
 def test_text_that_is_no_unicode_does_not_break_a_frame() -> None:
-    payload = json.loads(frames.event(Position(1), "s", "a\ud800b").payload)
+    payload = json.loads(Event(Position(1), "s", "a\ud800b").payload)
     assert payload == {"id": "1-0", "stream": "s", "html": "a?b"}
 
 
 def test_backlog_travels_in_batches() -> None:
-    events = [frames.event(Position(1, number), "s", "x" * 1000) for number in range(200)]
+    events = [Event(Position(1, number), "s", "x" * 1000) for number in range(200)]
     batches = list(frames.batches(events))
     assert 2 < len(batches) < 10
     assert [event["id"] for batch in batches for event in json.loads(batch.payload)] == [

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from flask_instruct.live import frames
+from flask_instruct.live.addressed import Audience
+from flask_instruct.live.frames import Event
 from flask_instruct.live.frames import Frame
 from flask_instruct.live.position import Position
 from flask_instruct.live.subscription import Entry
@@ -23,8 +24,18 @@ def entries(*numbers: int) -> tuple[Entry, ...]:
     return tuple(Entry(Position(number), f"<{number}>") for number in numbers)
 
 
-def event(number: int) -> tuple[Position, Frame]:
-    return Position(number), frames.event(Position(number), "s", f"<{number}>")
+def event(number: int, after: int | None = None) -> tuple[Position, Event]:
+    before = None if after is None else Position(after)
+    return Position(number), Event(Position(number), "s", f"<{number}>", before)
+
+
+def messages(sent: list[Frame]) -> list[dict[str, Any]]:
+    """Return all that a page hears, what comes in one message apart."""
+    heard: list[dict[str, Any]] = []
+    for frame in sent:
+        message: Any = json.loads(frame.payload)
+        heard += message if isinstance(message, list) else [message]
+    return heard
 
 
 def told(sent: list[Frame]) -> list[str]:
@@ -71,10 +82,40 @@ def test_a_backlog_with_a_hole_is_a_reset_and_never_taken_for_whole() -> None:
     assert json.loads(sent[1].payload)["id"] == "8-0"
 
 
+def test_each_names_the_one_before_it_as_the_page_was_told_of_it() -> None:
+    subscription = Subscription("s", Position(1), viewer="1")
+    subscription.event(*event(4, after=3))
+    sent = messages(subscription.replayed(Replay(True, entries(2, 3), Position(3))))
+    assert [each.get("after") for each in sent] == [None, "1-0", "2-0", "3-0", "4-0"]
+    # What was for others left no gap for this page.
+    assert subscription.event(*event(5, after=4), Audience(frozenset({"2"}))) == []
+    assert [each["after"] for each in messages(subscription.event(*event(6, after=5)))] == ["4-0"]
+    # A page that began later is further than the one before was.
+    assert [each["after"] for each in messages(subscription.event(*event(7, after=2)))] == ["2-0"]
+    sent = messages(subscription.caught_up(Replay(True, entries(7, 8, 9), Position(9))))
+    assert [each["after"] for each in sent] == ["7-0", "8-0"]
+
+
+def test_a_page_is_assured_once_of_how_far_it_was_told() -> None:
+    subscription = Subscription("s", Position(1), viewer="1")
+    assert subscription.assurance() is None
+    subscription.replayed(Replay(True, (), Position(1)))
+
+    def assured() -> list[dict[str, Any]]:
+        return messages([frame for frame in [subscription.assurance()] if frame is not None])
+
+    assert [each["id"] for each in assured()] == ["1-0"]
+    assert assured() == []
+    subscription.event(*event(2))
+    subscription.event(*event(3), Audience(frozenset({"2"})))
+    assert assured() == [{"type": "told", "stream": "s", "id": "2-0"}]
+    assert assured() == []
+
+
 def test_the_page_is_told_where_the_backlog_begins() -> None:
     sent = Subscription("s", Position(1)).replayed(Replay(True, (), Position(1)))
     assert json.loads(sent[0].payload) == {"type": "subscribed", "stream": "s", "id": "1-0"}
-    assert json.loads(sent[-1].payload) == {"type": "ready", "stream": "s", "id": "1-0"}
+    assert json.loads(sent[-1].payload) == {"type": "ready", "stream": "s", "id": "1-0", "after": "1-0"}
 
 
 def test_after_redis_was_lost_only_what_was_missed_is_sent() -> None:
@@ -142,7 +183,7 @@ def test_a_backlog_counts_as_whole_only_when_it_certainly_is(
 def test_a_live_event_of_data_that_began_after_the_pages_position_makes_it_fetch_itself() -> None:
     page = Subscription("s", Position(100))
     page.replayed(Replay(True, (), Position(150), epoch=150))
-    event = frames.event(Position(200), "s", "<p>")
+    event = Event(Position(200), "s", "<p>")
     assert page.event(Position(200), event, epoch=150) == [event]
     assert json.loads(page.event(Position(400), event, epoch=300)[0].payload)["type"] == "reset"
     assert page.event(Position(401), event, epoch=300) == [event]
@@ -152,7 +193,7 @@ def test_data_whose_positions_are_lower_make_the_page_fetch_itself_and_are_follo
     """After two restarts positions are two minutes ahead; data lost right then began with one minute again."""
     page = Subscription("s", Position(100))
     page.replayed(Replay(True, (), Position(900), epoch=50))
-    event = frames.event(Position(400), "s", "<p>")
+    event = Event(Position(400), "s", "<p>")
     assert json.loads(page.event(Position(400), event, epoch=300)[0].payload)["id"] == "400-0"
     assert page.event(Position(401), event, epoch=300) == [event]
     # The same, noticed by the connection.

@@ -163,7 +163,9 @@ class Client:
         self._text += event.data
         if event.message_finished:
             message, self._text = json.loads(self._text), ""
-            self._messages.extend(message if isinstance(message, list) else [message])
+            messages = message if isinstance(message, list) else [message]
+            # How far it was told comes now and then, as a ping does, and says nothing new here.
+            self._messages.extend(each for each in messages if each.get("type") != "told")
 
     def _recv(self) -> bytes:
         try:

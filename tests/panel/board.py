@@ -5,6 +5,9 @@ The script follows the request's first word, so that a test says what the model 
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections.abc import Mapping
 from threading import Event
 from typing import Annotated
@@ -57,6 +60,8 @@ HOSTILE = (
 
 released = Event()
 """Set by a test to let the tool ``hold`` go."""
+
+NOVEL = " ".join(f"word{number}" for number in range(2000))
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 45
 
@@ -127,6 +132,14 @@ class Arranger(AiResponseHandler, record=Board):
         return "Held." if released.wait(20) else "Nobody came."
 
     @ai_tool
+    def add_slowly(self, text: str) -> str:
+        """Add a card, which takes half a second."""
+        db.session.add(Card(board_id=self.record.id, text=text))
+        db.session.flush()
+        time.sleep(0.5)
+        return f"Added {text}."
+
+    @ai_tool
     def check(self) -> str:
         """Check the board."""
         raise ToolError("The weights total 110, not 100.")
@@ -146,10 +159,13 @@ STORIES: Mapping[str, list[Turn]] = {
     "Chat": [[Say("Hello, 👋 *world*.\r\nAnd more.", every=0.01)]],
     "Hold": [[Say("I hold.", every=0), Use("hold", why="to be looked at"), Use("check")], [Say("Done.")]],
     "Long": [[Say(f"**Story**\n\n{LONG}", every=0.015, size=10)], [Say("Done.")]],
+    "Novel": [[Say(NOVEL, every=0.002, size=10)]],
     "Many": [
         [Say(LONG, every=0.002, size=10), *(Use("add_card", text=str(number)) for number in range(5))],
         [Say("Done.")],
     ],
+    "Endless": [[Say("word " * 4000, every=0.02, size=10)], [Say("Done.")]],
+    "Five": [[Use("add_slowly", text=str(number)) for number in range(5)], [Say("Done.")]],
     "Hostile": [
         [Say(HOSTILE, every=0), Use("add_card", text=HOSTILE), Use("add_card", raw=HOSTILE), Use(HOSTILE[:40])],
         [Say(HOSTILE, every=0)],
@@ -174,6 +190,11 @@ def _play(request: ModelRequest) -> Turn:
 register_script("board", _play)
 
 
+def from_environment() -> Flask:
+    """Make the app as a worker's process does."""
+    return create_app(**json.loads(os.environ["BOARD"]))
+
+
 def create_app(database_url: str, redis_url: str, key_prefix: str, **settings: Any) -> Flask:
     app = Flask(__name__)
     app.config.update(
@@ -185,6 +206,7 @@ def create_app(database_url: str, redis_url: str, key_prefix: str, **settings: A
         INSTRUCT_DEFAULT_MODEL="scripted:board",
         INSTRUCT_RETRIES=0,
         INSTRUCT_MAX_TOOL_RETRIES=20,
+        INSTRUCT_NO_WORKER_NOTICE=600,
     )
     app.config.update(settings)
     db.init_app(app)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -17,11 +20,14 @@ from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.unit import ledger_engine
 from flask_instruct.testing import LivePage
+from tests.support import Process
 
 from .board import Board
 from .board import create_app
 from .board import db
 from .pages import Open
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -33,9 +39,15 @@ def board_database(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def app(board_database: str, redis_url: str, key_prefix: str) -> Iterator[Flask]:
+def settings() -> dict[str, Any]:
+    """Further settings of the app; a test parametrises this with its own."""
+    return {}
+
+
+@pytest.fixture
+def app(board_database: str, redis_url: str, key_prefix: str, settings: dict[str, Any]) -> Iterator[Flask]:
     """The app with two boards; no context is pushed, so that each request has its own."""
-    app = create_app(board_database, redis_url, key_prefix)
+    app = create_app(board_database, redis_url, key_prefix, **settings)
     with app.app_context():
         db.create_all()
         db.session.add_all([Board(), Board()])
@@ -80,6 +92,20 @@ def work(app: Flask) -> Callable[[], list[str]]:
         return ids
 
     return work
+
+
+@pytest.fixture
+def worker(
+    board_database: str,
+    redis_url: str,
+    key_prefix: str,
+    settings: dict[str, Any],
+    start: Callable[..., Process],
+) -> Callable[[], Process]:
+    """Start a worker process, as people have it."""
+    app = {"database_url": board_database, "redis_url": redis_url, "key_prefix": key_prefix, **settings}
+    command = [sys.executable, "-m", "flask", "--app", "tests.panel.board:from_environment()", "instruct", "worker"]
+    return lambda: start(command, env={"BOARD": json.dumps(app)}, cwd=ROOT)
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def make_everything_happen(app: Flask, client: FlaskClient, work: Work) -> None:
     """Make a run of each kind of end, one that waits for a lead, one that was undone, a chat, and one that waits."""
     for text in ("Arrange it.", "Fail now.", "Cut it.", "Forever on.", "Publish it."):
         post(client, data={"prompt": text})
+    post(client, data={"prompt": "Rewrite it.", "preview": "1"})
     work()
     with app.app_context():
         first = db.session.scalars(sa.select(Run).order_by(Run.created_at)).all()[0]
@@ -74,7 +75,8 @@ def make_everything_happen(app: Flask, client: FlaskClient, work: Work) -> None:
 def addresses(app: Flask) -> dict[str, str]:
     """Return the address of every page that there is something to see on."""
     with app.app_context():
-        approval = db.session.scalars(sa.select(Approval)).one()
+        approval = db.session.scalars(sa.select(Approval).where(Approval.call_id.is_not(None))).one()
+        proposal = db.session.scalars(sa.select(Approval).where(Approval.call_id.is_(None))).one()
         done = list(db.session.scalars(sa.select(Run).where(Run.status == "succeeded", Run.kind == "ai")))
         again = next(run for run in done if run.user_prompt == "Arrange again.")
         return {
@@ -82,6 +84,8 @@ def addresses(app: Flask) -> dict[str, str]:
             "chat": "/chat",
             "run": f"/one/{approval.run_id}",
             "approval": f"/instruct/approvals/{approval.id}",
+            "proposal": f"/instruct/approvals/{proposal.id}",
+            "proposing run": f"/one/{proposal.run_id}",
             "inbox": "/instruct/approvals",
             "undo": f"/instruct/runs/{again.id}/undo",
             "undone": f"/instruct/runs/{done[0].id}/undo",

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from flask import Flask
 from flask.testing import FlaskClient
+from playwright.sync_api import Page
 from playwright.sync_api import expect
 
 from flask_instruct.panel import words
@@ -21,6 +22,7 @@ from flask_instruct.runs.approval import Approval
 from flask_instruct.runs.approval import Decision
 from flask_instruct.runs.models import CallStatus
 from flask_instruct.runs.models import Run
+from tests.support import wait_for
 
 from .board import Card
 from .board import db
@@ -186,7 +188,9 @@ def test_the_inbox_has_what_waits_for_this_person(client: FlaskClient, lead: Fla
 # -- in a browser ------------------------------------------------------------------------------------------------------
 
 
-def test_t10_of_two_tabs_one_approves_and_the_other_hears_so(enter: Open, work: Work, app: Flask) -> None:
+def test_t10_of_two_tabs_that_approve_at_the_same_moment_one_does_and_the_other_hears_who_did(
+    enter: Open, work: Work, app: Flask
+) -> None:
     author, first, second = enter("Ada"), enter("Lead Lea"), enter("Lead Leo")
     ask(author, "Publish it.")
     work()
@@ -194,13 +198,35 @@ def test_t10_of_two_tabs_one_approves_and_the_other_hears_so(enter: Open, work: 
         expect(status(page)).to_have_text("Waiting for approval")
     expect(author.get_by_role("button", name="Approve")).to_have_count(0)
     expect(author.locator(".instruct-ask__other")).to_be_visible()
-    first.get_by_role("button", name="Approve").click()
-    expect(second.locator(".instruct-decision:not(:empty)")).to_contain_text("Approved by Lead Lea")
+    both = (first, second)
+    for page in both:
+        # Held back until the other one has been sent too.
+        page.evaluate(
+            """() => {
+                const send = window.fetch;
+                window.fetch = (...request) => new Promise((resolve) => {
+                    window.letGo = () => resolve(send(...request));
+                });
+            }"""
+        )
+        page.get_by_role("button", name="Approve").click()
+        page.wait_for_function("!!window.letGo")
+    for page in both:
+        page.evaluate("window.letGo()")
+    decided = re.compile("Approved by Lead Le[ao]")
+    for page in (author, *both):
+        expect(page.locator(".instruct-decision:not(:empty)")).to_contain_text(decided)
+    wait_for(lambda: sum(faster(page) for page in both) == 1, message="the slower one to be told")
     work()
-    for page in (author, first, second):
+    for page in (author, *both):
         expect(status(page)).to_have_text("Done")
         assert_equals_a_fresh_page(page)
     assert len(cards(app)) == 3
+
+
+def faster(page: Page) -> bool:
+    """Whether the page says that somebody else had decided."""
+    return "Someone else was faster: Approved by Lead Le" in page.locator(".instruct-panel").inner_text()
 
 
 def test_t10_the_slower_of_two_hears_who_was_faster(enter: Open, work: Work, app: Flask) -> None:

@@ -35,7 +35,7 @@ def test_t01_a_request_is_on_the_page_at_once_and_before_any_worker(enter: Open)
     for number in range(5):
         ask(page, f"Arrange {number}.")
         expect(page.locator(".instruct-prompt__text").last).to_have_text(f"Arrange {number}.")
-        expect(status(page)).to_have_text("Queued, waiting for a worker")
+        expect(status(page)).to_have_text(f"Queued, place {number + 1}" if number else "Queued, waiting for a worker")
         took.append(page.evaluate("window.shown - window.sent"))
     # The first one warms the server up, and a machine that is busy with other tests may delay any single one.
     assert min(took) < 300, took

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from flask import Flask
 from playwright.sync_api import expect
 
 from flask_instruct.testing import LivePage
+from tests.support import Process
 
 from .board import HOSTILE
+from .board import NOVEL
 from .pages import Aside
 from .pages import Open
 from .pages import Work
@@ -79,6 +82,41 @@ def test_t24_a_screen_reader_hears_a_run_in_few_words(enter: Open, work_aside: A
     assert page.evaluate("window.busy")
     assert page.locator("[aria-busy=true]").count() == 0
     assert page.locator(".instruct-log").get_attribute("aria-live") == "off"
+
+
+WATCH = """() => {
+    window.watched = {long: [], pieces: [], nodes: new Set(), elements: new Set()};
+    new PerformanceObserver((list) => watched.long.push(...list.getEntries().map((each) => Math.round(each.duration))))
+        .observe({type: "longtask"});
+    document.addEventListener("instruct:rendered", ({detail}) => {
+        if (detail.action !== "text") return;
+        watched.pieces.push(performance.now());
+        watched.nodes.add(document.querySelector(".instruct-text--streaming").childNodes.length);
+        watched.elements.add(document.getElementsByTagName("*").length);
+    });
+}"""
+
+
+def test_t29_an_answer_of_two_thousand_tokens_is_painted_in_few_pieces_and_is_exact(
+    enter: Open, worker: Callable[[], Process]
+) -> None:
+    page = enter()
+    page.evaluate(WATCH)
+    worker()
+    ask(page, "Novel please.")
+    expect(status(page)).to_have_text("Done", timeout=40_000)
+    assert page.locator(".instruct-text > *").all_text_contents() == [NOVEL]
+    watched = page.evaluate("({...watched, nodes: [...watched.nodes], elements: [...watched.elements]})")
+    pieces = watched["pieces"]
+    assert len(pieces) > 20
+    # Sent twenty a second at most; two that the way has held up may arrive together.
+    assert len(pieces) - 1 <= 20 * (pieces[-1] - pieces[0]) / 1000
+    assert max(sum(begin <= at < begin + 1000 for at in pieces) for begin in pieces) <= 22
+    assert max(watched["long"], default=0) < 200, watched["long"]
+    # One text that grows, and nothing beside it.
+    assert watched["nodes"] == [1]
+    assert len(watched["elements"]) == 1, watched["elements"]
+    assert_equals_a_fresh_page(page)
 
 
 def test_t28_a_strict_policy_is_kept(enter: Open, work: Work, site: str) -> None:

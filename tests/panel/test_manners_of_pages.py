@@ -1,5 +1,5 @@
 """How every page of the panel behaves for people who see, hear, move and hold their screens differently: the decision,
-the approval page, the inbox, the undo page, the chat, one run, history, badge and activity.
+the approval page, a proposal, the inbox, the undo page, the chat, one run, history, badge, activity, and a refusal.
 """
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ def each_page(app: Flask, page: Page, site: str, query: str = "") -> Iterator[st
             page.evaluate("document.documentElement.dir = 'rtl'")
         page.evaluate("for (const each of document.querySelectorAll('main details')) each.open = true")
         yield name
+    page.goto(f"{site}/chat")
+    with page.expect_navigation():
+        # As without a script: nothing was written, so a page says that this is refused.
+        page.evaluate("HTMLFormElement.prototype.submit.call(document.querySelector('.instruct-form'))")
+    assert page.locator(".instruct-refused").count() == 1
+    yield "refused"
 
 
 @pytest.mark.parametrize("direction", ["ltr", "rtl"])

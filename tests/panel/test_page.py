@@ -6,16 +6,19 @@ import re
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from flask import Flask
 from flask import render_template_string
 from flask.testing import FlaskClient
 from jinja2 import ChoiceLoader
 from jinja2 import DictLoader
+from redis.exceptions import ConnectionError as Unreachable
 
 from flask_instruct.errors import HandlerError
 from flask_instruct.panel import instruct_panel
 from flask_instruct.panel.page import SHOWN_RUNS
 from flask_instruct.runs.columns import now
+from flask_instruct.runs.models import Run
 
 from .board import Board
 from .board import db
@@ -39,6 +42,21 @@ def test_a_page_shows_the_last_requests_and_says_that_there_are_more(app: Flask,
     order = re.findall(r'data-instruct-order="([^"]+)"', page)
     assert len(order) == SHOWN_RUNS
     assert order == sorted(order)
+
+
+def test_where_redis_does_not_say_it_is_not_said_that_nobody_works(
+    app: Flask, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(state: object) -> int:
+        raise Unreachable("down")
+
+    post(client, data={"prompt": "Arrange it."})
+    with app.app_context():
+        db.session.execute(sa.update(Run).values(queued_at=now() - timedelta(hours=1)))
+        db.session.commit()
+    assert "No worker is running, so the request waits" in client.get("/boards/1").text
+    monkeypatch.setattr("flask_instruct.panel.waiting.count_of_queue", down)
+    assert "Queued, waiting for a worker" in client.get("/boards/1").text
 
 
 def test_assets_are_loaded_once_on_a_page_with_two_panels(app: Flask) -> None:

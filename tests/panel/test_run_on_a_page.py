@@ -6,17 +6,23 @@ import re
 from collections.abc import Callable
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from flask import Flask
 from flask.testing import FlaskClient
+from playwright.sync_api import Page
 from playwright.sync_api import expect
 
 from flask_instruct.panel.page import SHOWN_RUNS
 from flask_instruct.runs.columns import now
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Message
+from flask_instruct.runs.models import Outbox
 from flask_instruct.runs.models import Run
+from tests.support import Process
+from tests.support import holds
 
 from .board import LONG
 from .board import WorkerDied
@@ -161,16 +167,64 @@ def test_a_failed_run_says_why_and_is_retried(enter: Open, work: Work) -> None:
     assert_equals_a_fresh_page(page)
 
 
-def test_a_request_in_hand_is_stopped_by_its_button(enter: Open, work_aside: Aside) -> None:
+def test_t09_stop_ends_a_text_and_a_list_of_tools_in_time_and_nothing_comes_after(
+    enter: Open, app: Flask, worker: Callable[[], Process], runs: Callable[[], list[Run]]
+) -> None:
     page = enter()
-    ask(page, "Long story.")
-    work_aside()
-    expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
-    page.get_by_role("button", name="Stop").click()
-    expect(status(page)).to_have_text("Stopped", timeout=20_000)
-    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-    expect(page.locator(".instruct-run")).to_contain_text("The answer breaks off here.")
+    worker()
+    run = page.locator(".instruct-run").last
+    ask(page, "Endless text.")
+    assert seconds_to_stop(page) < 1.5
+    expect(run).to_contain_text("The answer breaks off here.")
+    ask(page, "Five slow ones.")
+    states = run.locator(".instruct-call__state")
+    assert seconds_to_stop(page, tool=2) < 1.5
+    expect(states).to_have_text([re.compile("Done")] * 3 + [re.compile("Failed")] * 2)
+    kept = written(app)
     assert_equals_a_fresh_page(page)
+    assert holds(lambda: written(app) == kept, 2)
+    assert [each.status for each in runs()] == ["cancelled", "cancelled"]
+    assert [call.error_kind for call in runs()[1].calls] == [None, None, None, "interrupted", "interrupted"]
+    ask(page, "Chat with me.")
+    expect(status(page)).to_have_text("Done")
+    assert_equals_a_fresh_page(page)
+
+
+STOP = """(tool) => new Promise((resolve) => {
+    let pressed = 0;
+    const look = () => {
+        const run = [...document.querySelectorAll(".instruct-run")].at(-1);
+        const state = run.querySelectorAll(".instruct-call__state")[tool]?.textContent ?? "";
+        const text = run.querySelector(".instruct-text--streaming")?.textContent ?? "";
+        if (!pressed && (tool === null ? text.length > 50 : state.includes("Running"))) {
+            pressed = performance.now();
+            run.querySelector(".instruct-stop").click();
+        }
+        if (pressed && run.querySelector(".instruct-status__text").textContent === "Stopped") {
+            observer.disconnect();
+            resolve((performance.now() - pressed) / 1000);
+        }
+    };
+    const observer = new MutationObserver(look);
+    observer.observe(document.querySelector(".instruct-runs"), {childList: true, subtree: true, characterData: true});
+    look();
+})"""
+
+
+def seconds_to_stop(page: Page, tool: int | None = None) -> float:
+    """Press Stop in the middle of a text, or as a tool is running; return how long it takes until the page says so."""
+    return float(page.evaluate(STOP, tool))
+
+
+def written(app: Flask) -> dict[str, list[Any]]:
+    """All that the ledger and the app's tables hold, but for what Redis has answered to the last broadcasts."""
+    with app.app_context():
+        tables = [table for table in db.metadata.sorted_tables if table.name != "instruct_outbox"]
+        found = {
+            table.name: list(db.session.execute(sa.select(table).order_by(*table.primary_key))) for table in tables
+        }
+        found["outbox"] = list(db.session.scalars(sa.select(Outbox.id).order_by(Outbox.seq)))
+        return found
 
 
 def test_the_oldest_request_leaves_as_a_new_one_comes(enter: Open, client: FlaskClient) -> None:
@@ -184,16 +238,19 @@ def test_the_oldest_request_leaves_as_a_new_one_comes(enter: Open, client: Flask
     assert_equals_a_fresh_page(page)
 
 
-def test_the_newest_line_stays_in_view(enter: Open, work_aside: Aside) -> None:
+def test_t35_the_newest_line_stays_in_view(enter: Open, work_aside: Aside) -> None:
     page = enter()
     ask(page, "Long story.")
     work_aside()
     expect(page.locator(".instruct-text--streaming")).to_contain_text("quick brown")
     expect(status(page)).to_have_text("Done", timeout=20_000)
     expect(status(page)).to_be_in_viewport()
+    expect(page.get_by_role("button", name="New below")).to_have_count(0)
 
 
-def test_a_reader_who_scrolled_up_is_left_there(enter: Open, work: Work, work_aside: Aside) -> None:
+def test_t35_a_reader_who_scrolled_up_is_left_there_and_a_button_goes_to_what_is_new(
+    enter: Open, work: Work, work_aside: Aside
+) -> None:
     page = enter()
     ask(page, "Long story.")
     work()
@@ -206,6 +263,17 @@ def test_a_reader_who_scrolled_up_is_left_there(enter: Open, work: Work, work_as
     work()
     expect(status(page)).to_have_text("Done")
     assert first.bounding_box() == before
+    new = page.get_by_role("button", name="New below")
+    expect(new).to_be_in_viewport()
+    # By keyboard: it stands between the log and the form.
+    page.get_by_role("button", name="Arrange").first.focus()
+    page.keyboard.press("Shift+Tab")
+    expect(new).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(status(page)).to_be_in_viewport()
+    expect(new).to_have_count(0)
+    expect(log).to_be_focused()
+    assert_equals_a_fresh_page(page)
 
 
 def test_a_run_whose_worker_died_is_resumed_on_the_page_in_its_order(

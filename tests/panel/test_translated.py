@@ -25,6 +25,7 @@ from .test_views import BY_SCRIPT
 from .test_views import post
 
 DATA = """
+Rewrite it. / Rewritten. / Plan of / the / week / Rewrite / Plan
 Arrange again. / Arrange it. / Arrange / Fail now. / Cut it. / Forever on. / Publish it. / Chat. / Hello, / world
 And more. / Chat with me. / Mine / Board / card
 First / two / cards. / one / two / three / Done / I would publish. / Well, / Far too lo / Publishing needs a lead.
@@ -102,7 +103,10 @@ def test_t30_a_person_who_reads_french_meets_french(
     page = enter(locale="fr-FR", timezone_id="Europe/Paris")
     page.get_by_label("Votre demande").fill("Arrange it.")
     page.get_by_role("button", name="Envoyer").click()
-    expect(page.get_by_text("En file d’attente").first).to_be_visible()
+    expect(status(page)).to_have_text("En file d’attente : attend qu’un worker soit libre")
+    page.get_by_label("Votre demande").fill("Arrange again.")
+    page.get_by_role("button", name="Envoyer").click()
+    expect(status(page)).to_have_text("En file d’attente, place 2")
     work()
     expect(status(page)).to_have_text("Terminé")
     expect(page.locator(".instruct-panel [role=status]")).to_have_text(

@@ -23,12 +23,12 @@ button[aria-pressed=true] { color: var(--instruct-notice, Canvas); background: v
 /** @type {WeakMap<Element, HTMLElement>} */
 const notices = new WeakMap();
 
-/** @type {WeakMap<Node, Element>} */
-const fields = new WeakMap();
+/** What each notice of ours belongs to. @type {WeakMap<Node, Element>} */
+export const owners = new WeakMap();
 
-/** Whether a node is the notice of a field that is still there. @param {Node} node */
+/** Whether a node is ours, and belongs to something that is still there. @param {Node} node */
 export function isNotice(node) {
-  return fields.get(node)?.isConnected === true;
+  return owners.get(node)?.isConnected === true;
 }
 
 /**
@@ -45,11 +45,11 @@ export function notify(field, what, choice) {
   text.setAttribute("role", "status");
   box.append(text, ...(choice.set ? versions(choice) : []), button(words("close"), () => close(field, choice)));
   const root = notice.attachShadow({ mode: "open" });
-  root.adoptedStyleSheets = [style()];
+  root.adoptedStyleSheets = [sheet ??= styled(STYLE)];
   root.append(box);
   field.after(notice);
   notices.set(field, notice);
-  fields.set(notice, field);
+  owners.set(notice, field);
   field.closest("form")?.addEventListener("submit", () => withdraw(field), { once: true });
   // A status is read aloud when it changes, not when it appears.
   text.textContent = words(what);
@@ -107,16 +107,15 @@ function button(label, action) {
 /** @type {CSSStyleSheet | undefined} */
 let sheet;
 
-function style() {
-  if (!sheet) {
-    sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
-  }
-  return sheet;
+/** @param {string} css */
+export function styled(css) {
+  const made = new CSSStyleSheet();
+  made.replaceSync(css);
+  return made;
 }
 
 /** The words come translated with the script element. @param {string} key */
-function words(key) {
+export function words(key) {
   const script = document.querySelector("script[data-instruct-socket]");
   return script?.getAttribute(`data-instruct-text-${key}`) ?? key;
 }

@@ -6,6 +6,8 @@ import { refresh } from "./refresh.js";
 
 /** How long a stream is kept when its last element leaves: a navigation often brings it right back. */
 const RELEASE = 400;
+/** How long the server may take to tell a stream; then it is asked once more. */
+const PATIENCE = 4_000;
 
 /**
  * @typedef {object} Stream
@@ -30,6 +32,7 @@ export class Streams {
   #connected = false;
   /** How much of what was missed the page still has to be fetched for. */
   #behind = 0;
+  #late = 0;
   /** Whether the page has already fetched itself for new tokens since it was last up to date. */
   #renewed = false;
 
@@ -78,7 +81,7 @@ export class Streams {
     this.#asking.clear();
     const streams = [...this.#streams.values()];
     for (const stream of streams) stream.ready = false;
-    this.line.send({ type: "subscribe", streams: streams.map(request) });
+    this.#subscribe(streams);
   }
 
   /** @param {string} data */
@@ -96,6 +99,7 @@ export class Streams {
    * @param {boolean} final
    */
   closed(code, final) {
+    clearTimeout(this.#late);
     for (const stream of this.#streams.values()) stream.ready = false;
     this.#lack(0);
     if (this.#connected || final) emit("disconnected", { code, final });
@@ -118,15 +122,36 @@ export class Streams {
     } else if (frame.type === "reset") {
       stream.last = frame.id;
       this.#stale("reset", stream.name, frame.within);
-    } else if (frame.type === "ready") this.#ready(stream);
+    } else if (frame.type === "told") this.#lacks(stream, { after: frame.id });
+    else if (frame.type === "ready" && !stream.rewind && !this.#lacks(stream, frame)) {
+      if (frame.id && (!stream.last || later(frame.id, stream.last))) stream.last = frame.id;
+      this.#ready(stream);
+    }
+  }
+
+  /**
+   * Whether something before this got lost on the way, or is late; then the stream is asked for again.
+   * @param {Stream} stream
+   * @param {{after?: string | null, type?: string}} frame
+   */
+  #lacks(stream, { after, type }) {
+    const here = position(stream);
+    if (!after || (here && !later(after, here))) return false;
+    // What was asked for is still on its way, unless this is the end of it.
+    if (stream.ready || type) {
+      stream.ready = false;
+      this.#show(stream);
+      this.#ask(stream);
+    }
+    return true;
   }
 
   /**
    * @param {Stream} stream
-   * @param {{id: string, html: string}} frame
+   * @param {{id: string, html: string, after?: string}} frame
    */
   #render(stream, frame) {
-    if (stream.last && !later(frame.id, stream.last)) return;
+    if ((stream.last && !later(frame.id, stream.last)) || this.#lacks(stream, frame)) return;
     stream.last = frame.id;
     if (!render(frame.html, stream.name)) this.#stale("gap", stream.name);
   }
@@ -137,7 +162,9 @@ export class Streams {
     this.#show(stream);
     this.line.settled();
     this.#renewed = false;
-    if (this.#connected || ![...this.#streams.values()].every((each) => each.ready)) return;
+    if (![...this.#streams.values()].every((each) => each.ready)) return;
+    clearTimeout(this.#late);
+    if (this.#connected) return;
     this.#connected = true;
     emit("connected", { streams: [...this.#streams.keys()] });
   }
@@ -181,7 +208,16 @@ export class Streams {
   #askNow() {
     const streams = [...this.#asking].filter((stream) => this.#streams.get(stream.name) === stream);
     this.#asking.clear();
-    if (streams.length) this.line.send({ type: "subscribe", streams: streams.map(request) });
+    if (streams.length) this.#subscribe(streams);
+  }
+
+  /** @param {Stream[]} streams */
+  #subscribe(streams) {
+    this.line.send({ type: "subscribe", streams: streams.map(request) });
+    clearTimeout(this.#late);
+    this.#late = setTimeout(() => {
+      for (const stream of this.#streams.values()) if (!stream.ready || stream.rewind) this.#ask(stream);
+    }, PATIENCE);
   }
 
   /** @param {Stream} stream */

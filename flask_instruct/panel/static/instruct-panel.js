@@ -184,7 +184,31 @@ function tick() {
     const pattern = time.getAttribute("data-instruct-until") ?? "{}";
     if (Number.isFinite(seconds)) say(time, pattern.replace("{}", duration(seconds)));
   }
+  for (const status of document.querySelectorAll("[data-instruct-look]")) wonder(status);
   tellTheTime(document);
+}
+
+/** When the server is asked next whether a worker is running, by the request that waits. @type {Map<string, number>} */
+const asking = new Map();
+
+/**
+ * Ask whether any worker is running, once a request has waited for as long as the site has patience, and again after as
+ * long. The answer comes by the live stream, to all who look.
+ * @param {Element} status of a request that waits
+ */
+function wonder(status) {
+  const patience = 1000 * Number(status.getAttribute("data-instruct-patience"));
+  const since = Date.parse(status.querySelector("time[data-instruct-since]")?.getAttribute("datetime") ?? "");
+  const now = Date.now();
+  // The server counts from its own clock to the millisecond; a moment later it agrees that the time has come.
+  const due = asking.get(status.id) ?? since + patience - skew + 50;
+  if (!(due < now + 1000)) return;
+  asking.set(status.id, Math.max(due, now) + Math.max(patience, 1000));
+  setTimeout(() => {
+    // As it is then: the worker may have come.
+    const address = document.getElementById(status.id)?.getAttribute("data-instruct-look");
+    if (address) fetch(address).catch(() => {});
+  }, Math.max(0, due - now));
 }
 
 /** @param {ParentNode} part */
