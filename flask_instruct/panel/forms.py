@@ -149,7 +149,7 @@ def may_approve(state: State, handler: AiResponseHandler) -> bool:
 
 def _may_approve(handler: AiResponseHandler, tool: type[Tool], actor: Any) -> bool:
     try:
-        return handler.authorize_approval(tool, {}, actor) is True
+        return says_yes(handler.authorize_approval, tool, {}, actor)
     except Exception:
         # A rule that looks at the arguments, which are not known yet.
         return True

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from .edits import Edit
 from .edits import compared
-from .layouts import Key
 from .layouts import Layout
 from .layouts import Layouts
 from .layouts import Row
+from .row_keys import Key
 
 
 class Cascades:

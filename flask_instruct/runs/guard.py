@@ -16,9 +16,9 @@ from ..calls import ToolOutcome
 from ..errors import HandlerError
 from ..errors import ToolError
 from ..handlers import guarded_fields
-from .layouts import Key
 from .layouts import Layout
 from .layouts import Row
+from .row_keys import Key
 
 if TYPE_CHECKING:
     from ..handlers import AiResponseHandler

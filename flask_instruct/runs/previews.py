@@ -86,7 +86,7 @@ class Preview:
     def _accept(self, unit: Unit, run: Run, approval: Approval) -> None:
         proposal = Proposal.from_json(approval.proposal or {})
         chosen = proposal.chosen(approval.chosen)
-        accepted = self._stage.accept(unit, chosen)
+        accepted = self._stage.accept(unit, proposal, approval.chosen)
         if accepted.conflicts:
             again = replace(self._anew(unit, run, proposal), conflicts=tuple(accepted.conflicts))
             ask_again(approval, self._state.config, again.to_json())

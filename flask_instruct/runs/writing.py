@@ -5,6 +5,8 @@ hooks see them, and rows of other tables by statements. What the database refuse
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +20,8 @@ from .applying import WHOLE
 from .applying import FieldPlan
 from .applying import Plan
 from .applying import Step
+from .layouts import AT_ONCE
+from .parking import park
 
 REFUSED = "The database refused it: a rule of its data, such as a unique or a foreign key, would be broken."
 NOT_VALID = "The app's own rules refused it."
@@ -32,7 +36,7 @@ def apply(session: Session, plan: Plan) -> list[FieldPlan]:
 
 
 def _apply_group(session: Session, group: list[Step]) -> list[FieldPlan]:
-    if _tried(session, group) is None:
+    if _tried(session, group) is None or _tried(session, group, parks=True) is None:
         return []
     # In another order each may do: a name is free once the row that has it is gone.
     waiting, why = group, ""
@@ -44,15 +48,27 @@ def _apply_group(session: Session, group: list[Step]) -> list[FieldPlan]:
                 left.append(step)
                 why = problem
         if len(left) == len(waiting):
+            left = [step for some in _by_table(left) if _tried(session, some, parks=True) is not None for step in some]
+        if len(left) == len(waiting):
             return [_refusal(step, why) for step in left]
         waiting = left
     return []
 
 
-def _tried(session: Session, steps: list[Step]) -> str | None:
-    """Write some steps in a savepoint of their own; return why that was refused, or None."""
+def _by_table(steps: list[Step]) -> list[list[Step]]:
+    tables = dict.fromkeys(step.layout.base for step in steps)
+    return [[step for step in steps if step.layout.base is table] for table in tables]
+
+
+def _tried(session: Session, steps: list[Step], *, parks: bool = False) -> str | None:
+    """Write some steps in a savepoint of their own; return why that was refused, or None.
+
+    :param parks: whether rows may get out of each other's way first.
+    """
     try:
-        with session.begin_nested():
+        with session.begin_nested(), _rules_asked_at_the_end(session):
+            if parks:
+                park(session, [step for step in steps if step.action == "update"])
             for action in ("unlink", "insert", "update", "delete", "link"):
                 _write(session, [step for step in steps if _kind(step) == action], action)
     except (SQLAlchemyError, StaleDataError):
@@ -64,6 +80,18 @@ def _tried(session: Session, steps: list[Step]) -> str | None:
     return None
 
 
+@contextmanager
+def _rules_asked_at_the_end(session: Session) -> Iterator[None]:
+    """Let rules of the database that can wait do so for the length of the block, and not until the commit."""
+    can_wait = session.connection().dialect.name == "postgresql"
+    if can_wait:
+        session.execute(sa.text("SET CONSTRAINTS ALL DEFERRED"))
+    yield
+    if can_wait:
+        session.flush()
+        session.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+
+
 def _kind(step: Step) -> str:
     if step.layout.mapper is None and step.action != "update":
         return "unlink" if step.action == "delete" else "link"
@@ -71,6 +99,9 @@ def _kind(step: Step) -> str:
 
 
 def _write(session: Session, steps: list[Step], action: str) -> None:
+    # Held until all is written, since a session forgets what nobody holds; read one by one, each would first have the
+    # one before it written.
+    held = [] if action == "insert" else _records(session, steps)
     # Parents come before their children and go after them, also where no relationship says so.
     tables = {table: number for number, table in enumerate(_sorted_tables(steps))}
     for table in sorted({step.layout.base for step in steps}, key=tables.__getitem__, reverse=action == "delete"):
@@ -79,6 +110,20 @@ def _write(session: Session, steps: list[Step], action: str) -> None:
             if step.layout.mapper is not None and _refers_to_itself(table):
                 session.flush()
         session.flush()
+    del held
+
+
+def _records(session: Session, steps: list[Step]) -> list[Any]:
+    """Read the records of steps, those of a class at once."""
+    found: list[Any] = []
+    for layout in dict.fromkeys(step.layout for step in steps):
+        if layout.mapper is None:
+            continue
+        keys = [step.key for step in steps if step.layout is layout]
+        for start in range(0, len(keys), AT_ONCE):
+            where = layout.where(keys[start : start + AT_ONCE])
+            found += session.scalars(sa.select(layout.mapper.class_).where(where)).unique()
+    return found
 
 
 def _sorted_tables(steps: list[Step]) -> list[sa.Table]:

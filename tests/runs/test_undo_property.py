@@ -70,6 +70,26 @@ def hang(a: int, b: int) -> None:
         shelf.parent_id = parent.id
 
 
+def swap_names(a: int, b: int) -> None:
+    one, other = pick(Shelf, a), pick(Shelf, b)
+    if one is not other:
+        names = one.name, other.name
+        one.name = "for a moment"
+        db.session.flush()
+        other.name, _ = names
+        db.session.flush()
+        one.name = names[1]
+
+
+def take_name(a: int, b: int) -> None:
+    one, other = pick(Shelf, a), pick(Shelf, b)
+    if one is not other:
+        name = one.name
+        db.session.delete(one)
+        db.session.flush()
+        other.name = name
+
+
 def add_item(a: int, b: int) -> None:
     facts = [None, {"n": b}, {"list": [a, {"json": b}]}][b % 3]
     shelf = pick(Shelf, a)
@@ -136,6 +156,8 @@ OPERATIONS: list[Callable[[int, int], None]] = [
     add_shelf,
     delete_shelf,
     hang,
+    swap_names,
+    take_name,
     add_item,
     edit_item,
     set_fact,
