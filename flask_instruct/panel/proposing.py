@@ -14,6 +14,7 @@ from .differences import differences
 from .language import gettext
 from .language import marked as _
 from .language import ngettext
+from .told import told
 from .values import in_words
 from .values import key_in_words
 from .values import plain
@@ -67,9 +68,9 @@ def proposal_of(approval: Approval) -> ShownProposal | None:
     return ShownProposal(
         [_shown(number, change) for number, change in enumerate(changes[:SHOWN], 1)],
         len(changes),
-        list(proposal.conflicts),
+        [_conflict(text) for text in proposal.conflicts],
         [promise.method for call in proposal.calls for promise in call.promises],
-        proposal.problem,
+        None if proposal.problem is None else told(proposal.problem),
     )
 
 
@@ -94,6 +95,14 @@ def _shown(number: int, change: Recorded) -> Shown:
     return Shown(
         number, change.action, gettext(ACTIONS[change.action], what=what), differences(before, after, in_words)
     )
+
+
+def _conflict(text: str) -> str:
+    """Return what was in the way, behind the place where it was."""
+    place, colon, why = text.partition(" *: ")
+    if not colon:
+        place, colon, why = text.partition(": ")
+    return f"{place}: {told(why)}" if colon else told(text)
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
