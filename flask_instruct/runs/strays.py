@@ -27,6 +27,9 @@ KEPT = (
 )
 """What the model is told under the failure of a tool that did so."""
 
+BESIDE = "It wrote to the database through a connection of its own, which nobody followed."
+"""Why a call that did so cannot be undone."""
+
 OURS = "instruct-watch-"
 """How the name of the one thread begins that writes to the ledger while a tool runs."""
 

@@ -5,8 +5,6 @@ hooks see them, and rows of other tables by statements. What the database refuse
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -66,11 +64,12 @@ def _tried(session: Session, steps: list[Step], *, parks: bool = False) -> str |
     :param parks: whether rows may get out of each other's way first.
     """
     try:
-        with session.begin_nested(), _rules_asked_at_the_end(session):
+        with session.begin_nested():
             if parks:
                 park(session, [step for step in steps if step.action == "update"])
             for action in ("unlink", "insert", "update", "delete", "link"):
                 _write(session, [step for step in steps if _kind(step) == action], action)
+            _ask_rules_that_wait(session)
     except (SQLAlchemyError, StaleDataError):
         session.expire_all()
         return REFUSED
@@ -80,16 +79,18 @@ def _tried(session: Session, steps: list[Step], *, parks: bool = False) -> str |
     return None
 
 
-@contextmanager
-def _rules_asked_at_the_end(session: Session) -> Iterator[None]:
-    """Let rules of the database that can wait do so for the length of the block, and not until the commit."""
-    can_wait = session.connection().dialect.name == "postgresql"
-    if can_wait:
-        session.execute(sa.text("SET CONSTRAINTS ALL DEFERRED"))
-    yield
-    if can_wait:
-        session.flush()
-        session.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+def _ask_rules_that_wait(session: Session) -> None:
+    """Have rules of the database that wait for the commit asked now, and wait again afterwards."""
+    connection = session.connection()
+    if connection.dialect.name != "postgresql":
+        return
+    session.flush()
+    # What they are set to is part of a savepoint: a tool that comes later in the transaction may count on their wait.
+    asking = connection.begin_nested()
+    try:
+        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+    finally:
+        asking.rollback()
 
 
 def _kind(step: Step) -> str:

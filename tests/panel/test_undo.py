@@ -177,8 +177,6 @@ def test_a_page_has_boxes_for_what_it_has_room_for_and_puts_back_the_rest_too(
         rows = [
             Recorded("update", "Card", "card", f"[{n}]", {"text": f"old {n}"}, {"text": f"new {n}"}) for n in numbers
         ]
-            Recorded("update", "Card", "card", f"[{n}]", {"text": f"old {n}"}, {"text": f"new {n}"}) for n in numbers
-        ]
         keep(db.session.connection(), arranged.id, arranged.calls[0].id, rows)
         db.session.commit()
     path = f"/instruct/runs/{arranged.id}/undo"

@@ -20,6 +20,7 @@ from flask_instruct.runs.change import Change
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.proposals import Proposal
+from flask_instruct.runs.strays import KEPT
 from tests.support import wait_for
 
 from .conftest import notes
@@ -282,6 +283,21 @@ class Builder(Planner):
         db.session.add(Note(notebook_id=999, text="dangling"))
         return "Written."
 
+    @ai_tool(preview=True)
+    def ahead(self) -> str:
+        """Write a note before there is its notebook."""
+        db.session.add(Note(notebook_id=500, text="ahead"))
+        db.session.flush()
+        db.session.add(Notebook(id=500, title="behind"))
+        return "Written."
+
+    @ai_tool(preview=True)
+    def stray(self) -> str:
+        """Rename the notebook through a connection of its own."""
+        with db.engine.begin() as connection:
+            connection.execute(sa.update(Notebook).values(title="strayed"))
+        return "Renamed."
+
 
 def test_a_new_row_is_not_made_without_the_one_that_it_refers_to(ask: Ask) -> None:
     run = ask(turns=[[Use("build")], [Say("Done.")]], handler=Builder)
@@ -300,11 +316,21 @@ def test_a_rule_of_the_database_that_waits_for_the_commit_is_asked_before_it(ask
         connection.execute(
             sa.text("ALTER TABLE note ALTER CONSTRAINT note_notebook_id_fkey DEFERRABLE INITIALLY DEFERRED")
         )
-    run = ask(turns=[[Use("dangle")], [Say("Done.")]], handler=Builder, preview=True)
+    uses = Use("jot", text="first"), Use("ahead"), Use("dangle")
+    run = ask(turns=[[*uses], [Say("Done.")]], handler=Builder, preview=True)
     generate(run.id)
+    assert [call.status for call in reread(run).calls] == ["done", "done", "done"]
     instruct.approve(only(), actor="lead")
     assert (go_on(run).status, only().status) == ("waiting_approval", "pending")
     assert "The database refused it" in proposed().conflicts[0]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_the_model_is_told_of_what_a_preview_could_not_take_back(ask: Ask) -> None:
+    run = ask(turns=[[Use("stray")], [Say("Done.")]], handler=Builder, preview=True)
+    generate(run.id)
+    [call] = reread(run).calls
+    assert KEPT in (call.result or "")
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
