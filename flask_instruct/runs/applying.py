@@ -17,7 +17,9 @@ from typing import Any
 from typing import Literal
 
 from sqlalchemy import ClauseElement
+from sqlalchemy import ColumnElement
 from sqlalchemy import ForeignKeyConstraint
+from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
 from .change import Change
@@ -73,6 +75,12 @@ class Step:
     written_key: str
     action: str
     values: Row
+
+    def ties(self, table: Table) -> list[ColumnElement[bool]]:
+        """Return the condition for the row's part in one of its tables."""
+        parts = dict(zip(self.layout.key_names, self.key, strict=True))
+        columns = list(table.primary_key) or list(self.layout.keys)
+        return [column == parts[self.layout.name_of(column)] for column in columns]
 
 
 @dataclass(slots=True)
@@ -270,7 +278,7 @@ class _Planner:
         """Give the tables that have rows which refer to one that is to go, and which stay themselves."""
         layout = row.layout
         assert layout is not None
-        tables = {layout.base, *(layout.mapper.tables if layout.mapper is not None else ())}
+        tables = layout.tables
         for table in layout.base.metadata.tables.values():
             child = self._layouts.of_table(table)
             if child is None:

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
-import sqlalchemy as sa
-
 from .change import Recorded
 from .layouts import Layouts
 
@@ -49,8 +47,7 @@ def _references(change: Recorded, row: Values | None, layouts: Layouts) -> Itera
     layout = layouts.of_change(change.entity, change.table)
     if layout is None or not row:
         return
-    tables = layout.mapper.tables if layout.mapper is not None else [layout.base]
-    for table in (one for one in tables if isinstance(one, sa.Table)):
+    for table in layout.tables:
         for tie in table.foreign_key_constraints:
             parent = layouts.of_table(tie.referred_table)
             if parent is None or (parent.table == layout.table and set(tie.columns) == set(table.primary_key)):

@@ -62,6 +62,8 @@ class Layout:
     kind: str | None = None
     numbered: bool = False
     letting_go: frozenset[str] = frozenset()
+    tables: tuple[sa.Table, ...] = field(init=False)
+    """The tables that a row has a part in."""
     simple: bool = field(init=False)
     related: bool = field(init=False)
     """Whether its class inherits, or others inherit from it."""
@@ -71,6 +73,8 @@ class Layout:
     _select: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        every = self.mapper.tables if self.mapper is not None else [self.base]
+        self.tables = tuple(one for one in every if isinstance(one, sa.Table))
         self.simple = len(self.keys) == 1
         self.related = self.mapper is not None and _has_relatives(self.mapper)
         self.restless = bool(self.updated) or not all(one.steady for one in self.fields.values())

@@ -30,9 +30,8 @@ def park(session: Session, steps: Iterable[Step]) -> None:
             number += 1
             table = one.column.table
             value = _PARKED[_kind(one)](session, one.column, number) if not one.column.nullable else None
-            ties = (_column(step.layout, table, name) == part for name, part in _key(step))
             kept = {column: column for column in table.columns if column.onupdate is not None}
-            session.execute(sa.update(table).where(*ties).values({**kept, one.column: value}))
+            session.execute(sa.update(table).where(*step.ties(table)).values({**kept, one.column: value}))
 
 
 def _in_the_way(step: Step) -> Iterator[Field]:
@@ -49,20 +48,10 @@ def _in_the_way(step: Step) -> Iterator[Field]:
 
 
 def _unique(layout: Layout) -> Iterator[list[Any]]:
-    tables = layout.mapper.tables if layout.mapper is not None else [layout.base]
-    for table in (one for one in tables if isinstance(one, sa.Table)):
+    for table in layout.tables:
         rules: list[Any] = [one for one in table.constraints if isinstance(one, sa.UniqueConstraint)]
         rules += [one for one in table.indexes if one.unique]
         yield from (list(rule.columns) for rule in rules)
-
-
-def _key(step: Step) -> Iterable[tuple[str, Any]]:
-    return zip(step.layout.key_names, step.key, strict=True)
-
-
-def _column(layout: Layout, table: sa.Table, name: str) -> Any:
-    """Return the column that has a part of the key in one of the tables of a class that inherits."""
-    return next(column for column in table.primary_key.columns if layout.name_of(column) == name)
 
 
 def _kind(one: Field) -> type | None:

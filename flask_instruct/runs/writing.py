@@ -19,6 +19,7 @@ from .applying import FieldPlan
 from .applying import Plan
 from .applying import Step
 from .layouts import AT_ONCE
+from .layouts import Row
 from .parking import park
 
 REFUSED = "The database refused it: a rule of its data, such as a unique or a foreign key, would be broken."
@@ -180,13 +181,24 @@ def _insert(session: Session, step: Step) -> None:
 
 def _update(session: Session, step: Step) -> None:
     layout = step.layout
-    if layout.mapper is None:
-        values = {layout.fields[name].column: value for name, value in step.values.items()}
-        session.execute(sa.update(layout.base).where(layout.where([step.key])).values(values))
+    record = None if layout.mapper is None else session.get(layout.mapper.class_, step.key)
+    if record is None:
+        # No class is mapped to it, or the app keeps its sessions from seeing the row, as one that is marked as deleted.
+        _update_rows(session, step)
         return
-    record = session.get_one(layout.mapper.class_, step.key)
     for name, value in step.values.items():
         _set(record, name, value)
+
+
+def _update_rows(session: Session, step: Step) -> None:
+    given: dict[sa.Table, Row] = {}
+    for name, value in step.values.items():
+        column = step.layout.fields[name].column
+        given.setdefault(column.table, {})[column] = value  # type: ignore[index]
+    for table, values in given.items():
+        written: Any = session.execute(sa.update(table).where(*step.ties(table)).values(values))
+        if written.rowcount != 1:
+            raise StaleDataError(f"A row of {table.fullname} is gone.")
 
 
 def _set(record: Any, name: str, value: Any) -> None:
@@ -202,12 +214,15 @@ def _set(record: Any, name: str, value: Any) -> None:
 
 def _delete(session: Session, step: Step) -> None:
     layout = step.layout
-    if layout.mapper is None:
-        session.execute(sa.delete(layout.base).where(layout.where([step.key])))
-        return
-    record = session.get(layout.mapper.class_, step.key)
+    record = None if layout.mapper is None else session.get(layout.mapper.class_, step.key)
     if record is not None:
         session.delete(record)
+        return
+    tables = (
+        [layout.base] if layout.mapper is None else [one for one in layout.mapper.tables if isinstance(one, sa.Table)]
+    )
+    for table in sorted(tables, key=layout.base.metadata.sorted_tables.index, reverse=True):
+        session.execute(sa.delete(table).where(*step.ties(table)))
 
 
 _WRITERS: dict[str, Callable[[Session, Step], None]] = {

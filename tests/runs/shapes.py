@@ -14,6 +14,7 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.orm import Mapped
 from sqlalchemy.orm import mapped_column
+from sqlalchemy.orm import with_loader_criteria
 
 from flask_instruct import Instruct
 from flask_instruct.runs.capture import Capture
@@ -109,6 +110,21 @@ class Manager(Person):
     id: Mapped[int] = mapped_column(sa.ForeignKey("person.id", ondelete="CASCADE"), primary_key=True)
     level: Mapped[int]
     __mapper_args__ = {"polymorphic_identity": "manager"}  # noqa: RUF012
+
+
+class Kept(Model):
+    """One that is marked as deleted, and that no session sees then."""
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    text: Mapped[str]
+    deleted: Mapped[bool] = mapped_column(default=False)
+
+
+@sa.event.listens_for(db.session, "do_orm_execute")
+def hide_deleted(execution: Any) -> None:
+    if execution.is_select and not execution.is_column_load:
+        seen = with_loader_criteria(Kept, Kept.deleted.is_(False))
+        execution.statement = execution.statement.options(seen)
 
 
 class Country(Model):

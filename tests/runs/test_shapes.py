@@ -22,6 +22,7 @@ from .shapes import Colour
 from .shapes import Country
 from .shapes import Dog
 from .shapes import Doubled
+from .shapes import Kept
 from .shapes import Label
 from .shapes import Labelled
 from .shapes import Manager
@@ -122,6 +123,7 @@ RETURNS: dict[str, tuple[Rows, Work]] = {
         lambda: [Manager(id=1, name="x", level=2)],
         run(sa.delete(Manager.__table__), sa.delete(Person.__table__)),
     ),
+    "marked as deleted": (lambda: [Kept(id=1, text="x")], edit(Kept, deleted=True)),
     "referred to by another column, deleted": (country, delete(Country)),
     "referred to by another column, renamed": (country, edit(Country, code="at")),
 }
