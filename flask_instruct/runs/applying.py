@@ -147,6 +147,7 @@ class _Planner:
             changes = reversed(group) if self._backwards else group
             steps.append([step for change in changes for step in self._rehearse(change)])
         self._refuse_orphans(steps)
+        self._keep_what_is_referred_to(steps)
         rows = [row.planned() for row in self._rows.values()]
         return Plan([row for row in rows if row.fields], [group for group in steps if group])
 
@@ -273,6 +274,18 @@ class _Planner:
                     for step in [one for one in group if row.is_of(one) and one.action == "delete"]:
                         row.now = step.values
                         group.remove(step)
+
+    def _keep_what_is_referred_to(self, steps: list[list[Step]]) -> None:
+        """Let a row that would go and come back be changed in its place, where others refer to it by now."""
+        for row in self._rows.values():
+            if not row.gone or row.layout is None or row.current is None or row.now is None:
+                continue
+            if next(self._referring(row), None) is None:
+                continue
+            for group in steps:
+                group[:] = [one for one in group if not (row.is_of(one) and one.action == "delete")]
+                for step in [one for one in group if row.is_of(one) and one.action == "insert"]:
+                    step.action = "update"
 
     def _referring(self, row: _Rehearsed) -> Iterator[str]:
         """Give the tables that have rows which refer to one that is to go, and which stay themselves."""

@@ -282,3 +282,18 @@ def test_what_people_did_stays_and_redo_returns_exactly(
         if undone is not None:
             undo(undone.run.id)
         assert workshop.contents() == end
+
+
+def test_a_row_whose_key_was_taken_anew_keeps_what_a_person_has_tied_to_it(app: Flask) -> None:
+    def make_anew(a: int, b: int) -> None:
+        db.session.add(Shelf(id=9, name="anew"))
+
+    begin()
+    db.session.add(Shelf(id=9, name="old"))
+    db.session.commit()
+    run_id = ai_does(app, [(lambda a, b: db.session.delete(pick(Shelf, 2)), 0, 0), (make_anew, 0, 0)])
+    db.session.add(Item(shelf_id=9, title="a person's"))
+    db.session.commit()
+    assert undo(run_id).conflicts == []
+    shelf = db.session.get_one(Shelf, 9)
+    assert (shelf.name, [item.title for item in shelf.items]) == ("old", ["a person's"])
