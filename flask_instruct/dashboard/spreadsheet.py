@@ -47,8 +47,9 @@ COLUMNS = (
     "technical_error",
 )
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""What a spreadsheet takes for the beginning of something to be carried out, or of another row."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for the beginning of something to be carried out, or of another row; also as Japanese
+keyboards write it."""
 
 
 def rows(state: State, filters: Filters) -> Iterator[str]:
@@ -70,7 +71,7 @@ def rows(state: State, filters: Filters) -> Iterator[str]:
 def safe(value: object) -> str:
     """Return a cell's text; one that a spreadsheet would carry out begins with a quote."""
     text = "" if value is None else str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
 
 
 def _cells(line: Line, discreet: Discreet) -> tuple[object, ...]:

@@ -82,7 +82,8 @@ def require_rule(viewer: str, stream: str) -> None:
 def says_yes(rule: Callable[..., Any], *about: object) -> bool:
     """Return what an app's rule answers.
 
-    :raises TypeError: when the answer would have to be awaited: it is true, whatever it would say.
+    :raises TypeError: when the answer would have to be awaited, or is a tuple such as ``(False, "why")``: these are
+        true, whatever they would say.
     """
     answer = rule(*about)
     if inspect.isawaitable(answer):
@@ -90,6 +91,9 @@ def says_yes(rule: Callable[..., Any], *about: object) -> bool:
             answer.close()
         name = getattr(rule, "__qualname__", repr(rule))
         raise TypeError(f"The rule {name} must return True or False, not {type(answer).__qualname__}: no async def.")
+    if isinstance(answer, tuple):
+        name = getattr(rule, "__qualname__", repr(rule))
+        raise TypeError(f"The rule {name} must return True or False, not {type(answer).__qualname__}.")
     return bool(answer)
 
 

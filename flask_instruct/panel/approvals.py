@@ -126,7 +126,7 @@ def _chosen(approval: Approval) -> list[int] | None:
         return None
     if request.form.get("shown") != f"{approval.stale}.{proposal.count}":
         raise Refused(409, _("What would change is no longer what you saw. Look at it again."))
-    numbers = [int(text) for text in request.form.getlist("change") if text.isdecimal()]
+    numbers = [int(text) for text in request.form.getlist("change") if text.isdecimal() and len(text) < 10]
     return None if len(set(numbers)) >= proposal.count else numbers
 
 

@@ -155,7 +155,7 @@ def decides(state: State, handler: AiResponseHandler) -> frozenset[str]:
 
 def _may_approve(handler: AiResponseHandler, tool: type[Tool], actor: Any) -> bool:
     try:
-        return handler.authorize_approval(tool, {}, actor) is True
+        return says_yes(handler.authorize_approval, tool, {}, actor)
     except Exception:
         # A rule that looks at the arguments, which are not known yet.
         return True

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from typing import Any
 from typing import Protocol
 
-from ..runs.layouts import Key
 from ..runs.layouts import Layout
+from ..runs.row_keys import Key
 from ..runs.values import Lost
 from .language import gettext as _
 from .values import Hidden
@@ -46,10 +46,10 @@ class Names:
         self._titles: dict[tuple[str, str], Any] = {}
         wanted: dict[Layout, dict[Key, str]] = {}
         for row in rows:
-            layout = self._layouts.named(row.entity, row.table)
+            layout = self._layouts.of_change(row.entity, row.table)
             if layout is not None and layout.title is not None:
                 try:
-                    wanted.setdefault(layout, {})[layout.read_key(row.key)] = row.key
+                    wanted.setdefault(layout, {})[layout.key_form.read(row.key)] = row.key
                 except Lost:
                     continue
         for layout, keys in wanted.items():
@@ -59,7 +59,7 @@ class Names:
     def of(self, row: Named, *values: Values | None) -> str:
         """Return what a row is called: its kind, and its title as it is or as ``values`` say, or its key."""
         kind = row.entity or row.table
-        layout = self._layouts.named(row.entity, row.table)
+        layout = self._layouts.of_change(row.entity, row.table)
         title = self._titles.get((row.table, row.key))
         for known in values:
             if not title and layout is not None and layout.title is not None and known is not None:
@@ -75,7 +75,7 @@ class Names:
         """Return the fields that say something: bookkeeping only where there is nothing else."""
         if values is None:
             return None
-        layout = self._layouts.named(row.entity, row.table)
+        layout = self._layouts.of_change(row.entity, row.table)
         fields = layout.fields if layout is not None else {}
         asked = {name: one for name, one in values.items() if name not in fields or not fields[name].bookkeeping}
         return asked or dict(values)

@@ -89,7 +89,7 @@ def proposal_of(state: State, approval: Approval) -> ShownProposal | None:
         len(changes),
         [_conflict(names, text) for text in proposal.conflicts],
         [promise.method for call in proposal.calls for promise in call.promises],
-        proposal.problem,
+        None if proposal.problem is None else told(proposal.problem),
     )
 
 

@@ -111,11 +111,11 @@ def title_of(first: Run) -> str:
 
 def rename(session: AnySession, gid: str, chat_id: str, title: str) -> Run | None:
     """Name a thread, empty for its own first words again; gives its first run, or None where there is none."""
-    runs = runs_of(session, gid, chat_id)
-    if not runs:
-        return None
-    runs[0].title = " ".join(title.split())[:TITLE_CHARS] or None
-    return runs[0]
+    query = sa.select(Run).where(Run.handler == gid, Run.conversation == conversation_of(gid, chat_id))
+    first = session.scalars(query.order_by(Run.id).limit(1)).one_or_none()
+    if first is not None:
+        first.title = " ".join(title.split())[:TITLE_CHARS] or None
+    return first
 
 
 def _leaf(runs: Sequence[Run], wanted: Run | None) -> Run | None:

@@ -48,12 +48,14 @@ def show_undo(run_id: UUID) -> ResponseReturnValue:
         raise Refused(403, _("You are not allowed to ask for this."))
     target = _target(run, request.args.get("call"))
     plan = undo_preview(state, target)
+    rows = undoing.shown(plan.rows)
     page = render(
         "undo.html",
         run=run,
         call=target if isinstance(target, ToolCall) else None,
         plan=plan,
-        names=Names(state, plan.rows),
+        rows=rows,
+        names=Names(state, rows),
         label=undoing.label(run).rstrip("…"),
         form=form,
         back=_came_from(),
@@ -81,14 +83,20 @@ def _handler(run: Run) -> AiResponseHandler:
     try:
         return locate(run.handler)
     except HandlerError:
-        raise Refused(404, _("What this page was about no longer exists.")) from None
+        raise Refused(
+            404,
+            _(
+                "The record that this was about no longer exists, so that nobody can be asked whether you may undo it. "
+                "Whoever looks after this site can."
+            ),
+        ) from None
 
 
 def _target(run: Run, call_id: str | None) -> Run | ToolCall:
     if not call_id:
         return run
-    call = _state().db.session.get(ToolCall, call_id)
-    if call is None or call.run_id != run.id:
+    call = next((one for one in run.calls if one.id == call_id), None)
+    if call is None:
         raise Refused(404, _("There is no such step here."))
     return call
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from ..runs.applying import RowPlan
 from ..runs.models import Run
 from ..runs.models import ToolCall
 from ..runs.provenance import Entry
@@ -17,6 +18,8 @@ from .told import told
 
 SHOWN_CHARS = 2000
 """Characters of one value."""
+SHOWN_FIELDS = 500
+"""Fields that one page has boxes for: Flask reads no more than 500 kB of a form."""
 
 _NOT_SHOWN = {
     "redacted": _("not shown"),
@@ -52,6 +55,16 @@ def label(run: Run) -> str:
     """Return what taking a run back is called."""
     undo = run.kind == "undo" and any(call.name == "undo" for call in run.calls)
     return gettext(_("Redo…")) if undo else gettext(_("Undo…"))
+
+
+def shown(rows: list[RowPlan]) -> list[RowPlan]:
+    """Return the rows that a page has room for; the others are put back as well."""
+    count = 0
+    for number, row in enumerate(rows):
+        count += len(row.fields)
+        if count > SHOWN_FIELDS:
+            return rows[:number]
+    return rows
 
 
 def value(written: Any) -> str:

@@ -19,6 +19,7 @@ from .capture import Capture
 from .interruption import PASSING
 from .interruption import Interrupted
 from .notices import Notices
+from .strays import BESIDE
 from .strays import Lookout
 from .unit import Unit
 from .unit import joined_session
@@ -85,7 +86,7 @@ class AppCode:
         # A timeout strikes anywhere, also in the middle of the session's own work: nothing more is built upon it.
         unit.spoiled = unit.spoiled or outcome.kind == "timeout"
         if lookout.kept:
-            capture.refuse("It wrote to the database through a connection of its own, which nobody followed.")
+            capture.refuse(BESIDE)
         return lookout.told(outcome)
 
     def call_back(self, unit: Unit, callback: Callable[[AiResponseHandler], object]) -> None:

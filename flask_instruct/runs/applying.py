@@ -6,6 +6,7 @@ as the changes left it. Such a conflict is left alone unless it is forced by its
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -17,15 +18,18 @@ from typing import Any
 from typing import Literal
 
 from sqlalchemy import ClauseElement
+from sqlalchemy import ColumnElement
+from sqlalchemy import ForeignKeyConstraint
+from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
 from .change import Change
 from .change import Recorded
-from .layouts import Field
-from .layouts import Key
+from .fields import Field
 from .layouts import Layout
 from .layouts import Layouts
 from .layouts import Row
+from .row_keys import Key
 from .values import Lost
 
 Direction = Literal["backwards", "forwards"]
@@ -82,6 +86,12 @@ class Step:
     action: str
     values: Row
 
+    def ties(self, table: Table) -> list[ColumnElement[bool]]:
+        """Return the condition for the row's part in one of its tables."""
+        parts = dict(zip(self.layout.key_names, self.key, strict=True))
+        columns = list(table.primary_key) or list(self.layout.keys)
+        return [column == parts[self.layout.name_of(column)] for column in columns]
+
 
 @dataclass(slots=True)
 class Plan:
@@ -103,54 +113,78 @@ def plan(
     *,
     force: Collection[str] = (),
     skip: Collection[str] = (),
+    lock: bool = False,
 ) -> Plan:
     """Look at what applying changes would do now; nothing is written.
 
     :param groups: the changes of each call, oldest first.
     :param force: ids of fields that are written though somebody changed them since.
     :param skip: ids of fields that are left alone.
+    :param lock: whether others are kept from changing the rows until the transaction's end, since it is to be done.
     """
-    return _Planner(session, layouts, direction, force, skip).plan(groups)
+    return _Planner(session, layouts, direction, force, skip, lock=lock).plan(groups)
 
 
 class _Planner:
     def __init__(
-        self, session: Session, layouts: Layouts, direction: Direction, force: Collection[str], skip: Collection[str]
+        self,
+        session: Session,
+        layouts: Layouts,
+        direction: Direction,
+        force: Collection[str],
+        skip: Collection[str],
+        *,
+        lock: bool,
     ) -> None:
+        # SQLite has one writer anyway.
+        self._lock = lock and layouts.dialect.name != "sqlite"
         self._execute = session.connection().execute
         self._layouts = layouts
         self._backwards = direction == "backwards"
         self._force, self._skip = frozenset(force), frozenset(skip)
         self._rows: dict[tuple[str, str], _Rehearsed] = {}
+        self._known: dict[tuple[str | None, str], Layout | None] = {}
 
     def plan(self, groups: Sequence[Group]) -> Plan:
         ordered = [list(group) for group in groups]
         for change in (change for group in ordered for change in group):
-            self._rows.setdefault((change.table, change.key), _Rehearsed(change.entity, change.table, change.key))
+            made = _Rehearsed(change.entity, change.table, change.key)
+            row = self._rows.setdefault((change.table, change.key), made)
+            row.names.update(change.before or (), change.after or ())
         self._read()
         steps = []
         for group in reversed(ordered) if self._backwards else ordered:
             changes = reversed(group) if self._backwards else group
             steps.append([step for change in changes for step in self._rehearse(change)])
         self._refuse_orphans(steps)
+        self._keep_what_is_referred_to(steps)
         rows = [row.planned() for row in self._rows.values()]
         return Plan([row for row in rows if row.fields], [group for group in steps if group])
 
     def _read(self) -> None:
         wanted: dict[Layout, list[_Rehearsed]] = {}
         for row in self._rows.values():
-            row.layout = self._layouts.named(row.entity, row.table)
+            row.layout = self._layout(row)
             if row.layout is not None:
                 try:
-                    row.identity = row.layout.read_key(row.key)
+                    row.identity = row.layout.key_form.read(row.key)
                 except Lost:
                     row.layout = None
                     continue
                 wanted.setdefault(row.layout, []).append(row)
         for layout, rows in wanted.items():
+            if self._lock:
+                layout.lock(self._execute, [row.identity for row in rows])
             found = layout.read(self._execute, [row.identity for row in rows])
             for row in rows:
                 row.current = row.now = found.get(row.identity)
+
+    def _layout(self, row: _Rehearsed) -> Layout | None:
+        place = row.entity, row.table
+        if place not in self._known:
+            self._known[place] = self._layouts.of_change(*place)
+        layout = self._known[place]
+        return layout and (self._layouts.of_row(layout, row.names) or layout)
 
     def _rehearse(self, change: Recorded | Change) -> Iterator[Step]:
         """Do one change in mind; give what has to be written for it."""
@@ -179,8 +213,13 @@ class _Planner:
             yield Step(layout, row.identity, row.key, "delete", was)
 
     def _rehearse_coming(self, row: _Rehearsed, layout: Layout, gives: Row) -> Iterator[Step]:
+        parts = dict(zip(layout.key_names, row.identity, strict=True))
         try:
-            values = {name: one.read(gives[name]) for name, one in layout.fields.items() if name in gives}
+            values = {
+                name: parts[name] if name in parts else one.read(gives[name])
+                for name, one in layout.fields.items()
+                if name in gives
+            }
         except (Lost, LookupError, ValueError, TypeError):
             row.note(WHOLE, None, None, gives, "Not all of its values were kept.")
             return
@@ -255,7 +294,7 @@ class _Planner:
             for row in self._rows.values():
                 if row.layout is None or row.current is None or row.now is not None:
                     continue
-                referring = next(self._referring(row.layout, row.identity), None)
+                referring = next(self._referring(row), None)
                 if referring is None or row.place(WHOLE) in self._force:
                     continue
                 note = row.notes[WHOLE]
@@ -267,22 +306,40 @@ class _Planner:
                         row.now = step.values
                         group.remove(step)
 
-    def _referring(self, layout: Layout, key: Key) -> Iterator[str]:
+    def _keep_what_is_referred_to(self, steps: list[list[Step]]) -> None:
+        """Let a row that would go and come back be changed in its place, where others refer to it by now."""
+        for row in self._rows.values():
+            if not row.gone or row.layout is None or row.current is None or row.now is None:
+                continue
+            if next(self._referring(row), None) is None:
+                continue
+            for group in steps:
+                group[:] = [one for one in group if not (row.is_of(one) and one.action == "delete")]
+                for step in [one for one in group if row.is_of(one) and one.action == "insert"]:
+                    step.action = "update"
+
+    def _referring(self, row: _Rehearsed) -> Iterator[str]:
+        """Give the tables that have rows which refer to one that is to go, and which stay themselves."""
+        layout = row.layout
+        assert layout is not None
+        tables = layout.tables
         for table in layout.base.metadata.tables.values():
             child = self._layouts.of_table(table)
-            # A table of a class that inherits refers to its root's: that is the same row.
-            is_part = table is not layout.base and layout.mapper is not None and table in layout.mapper.tables
-            if child is None or is_part:
+            if child is None:
                 continue
             for tie in table.foreign_key_constraints:
-                if [element.column for element in tie.elements] != list(layout.base.primary_key.columns):
+                is_same_row = table in tables and child.table == layout.table and _is_key(tie)
+                if tie.referred_table not in tables or is_same_row:
+                    continue
+                values = [_value_of(row, layout, element.column) for element in tie.elements]
+                if None in values:
                     continue
                 parents = [element.parent for element in tie.elements]
-                found = child.select(self._execute, *(one == value for one, value in zip(parents, key, strict=True)))
-                names = [next((n for n, f in child.fields.items() if f.column is one), None) for one in parents]
+                found = child.select(self._execute, *map(operator.eq, parents, values))
+                names = [child.name_of(one) for one in parents]
                 for other in found:
                     mine = self._rows.get((child.table, child.write_key(other)))
-                    if mine is None or (mine.now is not None and _refers(mine.now, names, key)):
+                    if mine is None or (mine.now is not None and _refers(mine.now, names, values)):
                         yield table.fullname
 
 
@@ -291,6 +348,8 @@ class _Rehearsed:
 
     def __init__(self, entity: str | None, table: str, key: str) -> None:
         self.entity, self.table, self.key = entity, table, key
+        self.names: set[str] = set()
+        """The fields that the changes are about."""
         self.layout: Layout | None = None
         self.identity: Key = ()
         self.current: Row | None = None
@@ -332,5 +391,18 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, ClauseElement) else value
 
 
-def _refers(row: Row, names: Iterable[str | None], key: Key) -> bool:
-    return all(name is not None and row.get(name) == value for name, value in zip(names, key, strict=True))
+def _refers(row: Row, names: Iterable[str], values: Iterable[Any]) -> bool:
+    return all(row.get(name) == value for name, value in zip(names, values, strict=True))
+
+
+def _is_key(tie: ForeignKeyConstraint) -> bool:
+    """Tell whether it ties a table of a class that inherits to its root's: both have one row."""
+    return set(tie.columns) == set(tie.table.primary_key.columns)
+
+
+def _value_of(row: _Rehearsed, layout: Layout, column: Any) -> Any:
+    """Return what a row that is there has in a column; None where that is not seen."""
+    name = layout.name_of(column)
+    if name in layout.key_names:
+        return row.identity[layout.key_names.index(name)]
+    return (row.current or {}).get(name)

@@ -110,7 +110,7 @@ class Calls:
             in_order(capture.changes),
             tuple(streams),
             tuple(promises),
-            capture.problem or unseen(capture.changes),
+            capture.problem or capture.once or unseen(capture.changes),
         )
 
     def tell_failure(self, unit: Unit, request: ToolCallRequest, outcome: ToolOutcome) -> None:
@@ -174,7 +174,7 @@ class Calls:
         chosen = proposal.chosen(numbers)
         conflicts: tuple[str, ...] = ()
         if proposal.calls:
-            accepted = self._stage.accept(unit, chosen)
+            accepted = self._stage.accept(unit, proposal, numbers)
             if not accepted.conflicts:
                 return self._accepted(unit, call, decided, proposal, chosen, accepted.captures[call.id])
             conflicts = tuple(accepted.conflicts)

@@ -25,13 +25,13 @@ from .change import Recorded
 from .edits import Edit
 from .edits import merged
 from .flushes import Flush
-from .layouts import MOST_KEY
 from .layouts import Layout
 from .layouts import Layouts
 from .layouts import Row
+from .row_keys import MOST_KEY
+from .sql_text import reads
 from .statements import Statement
 from .statements import begin
-from .strays import reads
 from .values import REDACTED
 from .values import is_kept
 
@@ -56,6 +56,7 @@ class Capture:
     """Follows one tool. Afterwards :attr:`changes` are the rows it changed, each once, in order.
 
     :ivar problem: the first reason why its changes cannot be undone, in a sentence; None when they can.
+    :ivar once: why they could not be made again as they are written down, though they can be undone.
     """
 
     def __init__(self, state: State, connection: sa.Connection) -> None:
@@ -68,6 +69,7 @@ class Capture:
         self._reading = False
         self.changes: list[Recorded] = []
         self.problem: str | None = None
+        self.once: str | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -88,7 +90,7 @@ class Capture:
 
     def discard(self) -> None:
         """Forget all: nothing of the tool was kept."""
-        self.changes, self.problem = [], None
+        self.changes, self.problem, self.once = [], None, None
 
     def refuse(self, reason: str) -> None:
         """Say why the tool's changes cannot be undone, unless that is known."""
@@ -177,22 +179,37 @@ class Capture:
         for frame in self._frames:
             for problem in frame.problems:
                 self.refuse(problem)
-        self.changes = [self._recorded(one) for one in merged(edits)]
+        self.changes = [self._recorded(one) for one in merged(edits, self._layouts)]
 
     def _recorded(self, edit: Edit) -> Recorded:
         layout = edit.layout
         before = None if edit.action == "insert" else self._written(layout, edit.before)
         after = None if edit.action == "delete" else self._written(layout, edit.after)
         for name, value in (before or {}).items():
-            if value.__class__ is dict and not is_kept(value):
+            if value.__class__ is dict and name not in layout.keyed and not is_kept(value):
                 self.refuse(f"What {name} of {layout.table} was before is not kept.")
-        if edit.action != "update" and (layout.partial or (layout.unmapped and edit.action == "delete")):
-            self.refuse(f"A row of {layout.table} has columns that could not be seen.")
+        self._refuse_odd(edit)
         key = layout.write_key(edit.key)
         if len(key) > MOST_KEY:
             self.refuse(f"A key of {layout.table} is too long to be kept.")
             key = key[:MOST_KEY]
         return Recorded(edit.action, layout.entity, layout.table, key, before, after)
+
+    def _refuse_odd(self, edit: Edit) -> None:
+        layout = edit.layout
+        if edit.action == "update":
+            if layout.kind in edit.after or not edit.whole:
+                self.refuse(f"A row of {layout.table} became one of another class.")
+            if not layout.letting_go.isdisjoint(edit.after):
+                self.refuse(f"Rows of other tables no longer refer to {layout.table}, since their key there changed.")
+        elif not edit.whole or (layout.unmapped and edit.action == "delete"):
+            self.refuse(f"A row of {layout.table} has columns that could not be seen.")
+        if layout.numbered and edit.action == "delete":
+            self.refuse(f"A row of {layout.table} cannot come back: the database alone makes its key.")
+        if layout.numbered and edit.action == "insert":
+            self.once = f"The database alone makes the key of a row of {layout.table}."
+        if not layout.key_form.keeps(edit.key):
+            self.refuse(f"A key of {layout.table} is of a kind that is not kept.")
 
     def _written(self, layout: Layout, values: Row) -> Row:
         fields = layout.fields

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from .edits import Edit
 from .edits import compared
-from .layouts import Key
 from .layouts import Layout
 from .layouts import Layouts
 from .layouts import Row
+from .row_keys import Key
 
 
 class Cascades:
@@ -25,8 +25,7 @@ class Cascades:
 
     def look(self, execute: Callable[[Any], Any], layout: Layout, keys: list[Key]) -> None:
         """Look at the children of rows that are about to be deleted, and at theirs."""
-        tables = {layout.base, *(layout.mapper.tables if layout.mapper is not None else ())}
-        waiting = [(table, keys) for table in tables if isinstance(table, sa.Table)]
+        waiting = [(table, keys) for table in layout.tables]
         while waiting:
             table, some = waiting.pop()
             for child_table, constraint in self._layouts.dependents(table):

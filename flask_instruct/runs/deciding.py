@@ -5,6 +5,7 @@ worker. Also the end of patience: approvals that expire, and reminders of those 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from ..arguments import InvalidArguments
@@ -101,30 +103,51 @@ def _go_on(session: Session, run: Run) -> None:
 
 
 def may_decide(state: State, approval: Approval, actor: Any) -> bool:
-    """Tell whether a person may decide, in the words of the app's rules; where the record is gone nobody may."""
+    """Tell whether a person may decide, in the words of the app's rules; where the record is gone nobody may.
+
+    A call that can no longer run, since its tool has changed or is gone, can be rejected by whoever may ask for one.
+    """
     try:
-        return _may_decide(state, approval, actor)
-    except (HandlerError, InvalidArguments):
+        return _may_decide(state, approval, actor, rejects=True)
+    except HandlerError:
         return False
 
 
-def _may_decide(state: State, approval: Approval, actor: Any, arguments: str | None = None) -> bool:
-    """Ask ``authorize``, and ``authorize_approval`` for each call that it is about; only ``True`` is a yes.
+def _may_decide(
+    state: State, approval: Approval, actor: Any, arguments: str | None = None, *, rejects: bool = False
+) -> bool:
+    """Ask ``authorize``, and ``authorize_approval`` for each call that it is about.
 
-    :raises InvalidArguments: naming each fault of the arguments.
-    :raises HandlerError: when the record, the handler or the tool is gone.
+    :raises InvalidArguments: naming each fault of the arguments, unless the call is to be rejected.
+    :raises HandlerError: when the record or the handler is gone; the tool, unless the call is to be rejected.
     """
     handler = locate(approval.run.handler)
     authorize = state.hooks.authorize
-    if authorize is not None and not says_yes(authorize, actor, handler):
+    if authorize is not None and not _allows(authorize, actor, handler):
         return False
     for name, given in _about(approval, arguments):
-        tool, values = checked(handler, name, given)
+        try:
+            tool, values = checked(handler, name, given)
+        except (HandlerError, InvalidArguments):
+            if rejects:
+                continue
+            raise
         # In the preview of a run, what needs no approval may be accepted by whoever may steer it.
         asks = approval.call_id is not None or tool.approval is not False
-        if asks and not says_yes(handler.authorize_approval, tool, dict(values), actor):
+        if asks and not _allows(handler.authorize_approval, tool, dict(values), actor):
             return False
     return True
+
+
+def _allows(rule: Callable[..., Any], *about: object) -> bool:
+    """Ask a rule of the app; one that fails has not said yes, and costs nobody their other approvals."""
+    try:
+        return says_yes(rule, *about)
+    except SQLAlchemyError:
+        raise
+    except Exception:
+        logger.exception("The rule %s failed, which counts as no", getattr(rule, "__qualname__", repr(rule)))
+        return False
 
 
 def _about(approval: Approval, arguments: str | None) -> Iterator[tuple[str, str]]:
@@ -158,8 +181,11 @@ def approve(
     for given in (None, *(() if edited is None else (edited,))):
         if not _may_decide(state, approval, actor, given):
             raise NotAllowed(f"You are not allowed to approve {approval.tool}.")
-    if chosen is not None and not chosen:
-        return decide(state, approval, "rejected", by=by)
+    if chosen is not None:
+        every = Proposal.from_json(approval.proposal or Proposal().to_json()).changes
+        chosen = {number for number in chosen if 0 < number <= len(every)}
+        if not chosen:
+            return decide(state, approval, "rejected", by=by)
     return decide(state, approval, "approved", by=by, edited=edited, chosen=chosen)
 
 

@@ -6,24 +6,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .change import Action
-from .layouts import Key
 from .layouts import Layout
+from .layouts import Layouts
 from .layouts import Row
+from .row_keys import Key
 from .values import PLAIN
 
 
 @dataclass(slots=True)
 class Edit:
-    """One row that was changed; of an update the fields that were."""
+    """One row that was changed; of an update the fields that were.
+
+    :ivar whole: False where it has fields of which no one class has all: those are left out.
+    """
 
     layout: Layout
     key: Key
     action: Action
     before: Row
     after: Row
+    whole: bool = True
 
 
-def merged(changes: Iterable[Edit]) -> list[Edit]:
+def merged(changes: Iterable[Edit], layouts: Layouts) -> list[Edit]:
     """Make one change of all that were made of a row, in the order of the first; none where nothing came of them."""
     rows: dict[tuple[str, Key], Edit] = {}
     for edit in changes:
@@ -37,12 +42,14 @@ def merged(changes: Iterable[Edit]) -> list[Edit]:
             del rows[place]
         else:
             rows[place] = both
+    for edit in rows.values():
+        if edit.layout.related:
+            _fit(edit, layouts)
     return [edit for edit in rows.values() if edit.action != "update" or _told(edit)]
 
 
 def _both(first: Edit, then: Edit) -> Edit | None:
-    # Of a class that inherits, the layout of the subclass knows all fields.
-    layout = then.layout if len(then.layout.fields) >= len(first.layout.fields) else first.layout
+    layout = then.layout
     steps = first.action, then.action
     if steps == ("insert", "delete"):
         return None
@@ -52,6 +59,26 @@ def _both(first: Edit, then: Edit) -> Edit | None:
     after = {**first.after, **then.after}
     action = then.action if first.action == "update" else first.action
     return Edit(layout, first.key, action, before, {} if action == "delete" else after)
+
+
+def _fit(edit: Edit, layouts: Layouts) -> None:
+    """Give the change of a row that may be of one of several classes the layout of its own class."""
+    row = edit.after if edit.action == "insert" else edit.before
+    kind = None if edit.action == "update" else row.get(edit.layout.kind or "")
+    names = {*edit.before, *edit.after}
+    if kind is not None:
+        # A table that classes share has the columns of them all.
+        names = {name for name in names if row[name] is not None}
+    fitting = layouts.of_row(edit.layout, names, kind)
+    if fitting is not None and fitting is not edit.layout:
+        edit.layout = fitting
+        edit.whole = edit.action == "update" or row.keys() >= fitting.fields.keys()
+    elif fitting is None or (edit.layout.partial and edit.action != "update"):
+        edit.whole = False
+    if not edit.whole or kind is not None:
+        for values in (edit.before, edit.after):
+            for name in [name for name in values if name not in edit.layout.fields]:
+                del values[name]
 
 
 def _told(edit: Edit) -> bool:

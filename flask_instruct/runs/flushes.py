@@ -15,10 +15,10 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from .cascades import Cascades
 from .edits import Edit
-from .layouts import Key
 from .layouts import Layout
 from .layouts import Layouts
 from .layouts import Row
+from .row_keys import Key
 from .values import PLAIN
 
 Execute = Callable[[Any], Any]

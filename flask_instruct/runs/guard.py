@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
@@ -16,9 +17,9 @@ from ..calls import ToolOutcome
 from ..errors import HandlerError
 from ..errors import ToolError
 from ..handlers import guarded_fields
-from .layouts import Key
 from .layouts import Layout
 from .layouts import Row
+from .row_keys import Key
 
 if TYPE_CHECKING:
     from ..handlers import AiResponseHandler
@@ -61,10 +62,7 @@ class Guard:
 
     def look(self, connection: sa.Connection) -> Row | None:
         """Read the record as it is now, and keep others from changing it until the transaction's end."""
-        locked = sa.select(sa.literal(1)).select_from(self._layout.base)
-        columns = self._layout.base.primary_key.columns
-        ties = [column == value for column, value in zip(columns, self._key, strict=True)]
-        connection.execute(locked.where(*ties).with_for_update())
+        self._layout.lock(connection.execute, [self._key])
         return self._layout.read(connection.execute, [self._key]).get(self._key)
 
     def begin(self, connection: sa.Connection) -> None:
@@ -98,7 +96,8 @@ class Guard:
 def _is_told(value: Any, content: str) -> bool:
     """Tell whether a tool's answer has a value in it, so that the model has read it."""
     text = "" if value is None else str(value)
-    return bool(text) and text in content
+    # Not as a part of other words: "open" stands in "reopened" as well, and "1" nearly everywhere.
+    return bool(text) and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", content) is not None
 
 
 def _refusal(outcome: ToolOutcome, values: Mapping[str, Any]) -> ToolOutcome:

@@ -5,105 +5,33 @@ A class that inherits is one layout over all its tables; a table that no class i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field
-from datetime import date
-from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import Any
 from typing import cast
-from uuid import UUID
 
 import sqlalchemy as sa
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import orm
 from sqlalchemy.orm import Mapper
-from sqlalchemy.types import TypeDecorator
 
+from .fields import Field
+from .fields import field_of
 from .ledger import Ledger
-from .marks import is_bookkeeping
 from .marks import marks
 from .marks import title_of
-from .values import Lost
-from .values import Read
-from .values import Write
-from .values import is_redacted
-from .values import read
-from .values import reader
-from .values import write
-from .values import writer
+from .row_keys import Key
+from .row_keys import KeyForm
 
-Key = tuple[Any, ...]
 Row = dict[str, Any]
 """A row's values by the names of their fields."""
 
 AT_ONCE = 400
 """Rows that one SELECT reads by their keys: SQLite takes no more than 32,766 values."""
-
-_SAME = (sa.Integer, int), (sa.Boolean, bool), (sa.Date, date), (sa.LargeBinary, bytes)
-MOST_KEY = 500
-"""Characters of a key, as :attr:`Change.key` holds them."""
-
-
-@dataclass(slots=True, eq=False)
-class Field:
-    """One column of a row.
-
-    :ivar exact: a value of just this class is stored as it is; any other may come back in another form.
-    :ivar zoned: of a moment, whether it has to have a zone for that.
-    :ivar steady: whether a value in memory cannot be changed in place.
-    :ivar filled: whether the database may fill it in by itself.
-    :ivar bookkeeping: whether it only follows other fields: no conflict, and nothing that people are asked about.
-    """
-
-    name: str
-    column: sa.Column[Any]
-    write: Write
-    read: Read
-    exact: type | None
-    zoned: bool | None
-    steady: bool
-    filled: bool
-    redacted: bool
-    bookkeeping: bool
-    is_json: bool
-    plain: type | None = field(init=False)
-    """The class that is stored as it is, whatever the value."""
-
-    def __post_init__(self) -> None:
-        self.plain = self.exact if self.zoned is None else None
-
-    def is_settled(self, value: Any) -> bool:
-        """Tell whether the database holds just this value when it was given it."""
-        if value is None:
-            return self.steady
-        if value.__class__ is not self.exact:
-            return False
-        return self.zoned is None or (cast(datetime, value).tzinfo is not None) is self.zoned
-
-    def holds(self, value: Any, written: Any) -> bool:
-        """Tell whether a value is what typed JSON says; of what was not kept by its digest, or not at all."""
-        if is_redacted(written) or self.write(value) == written:
-            return True
-        try:
-            return self.same(value, self.read(written))
-        except (Lost, LookupError, TypeError, ValueError):
-            return False
-
-    def same(self, one: Any, other: Any) -> bool:
-        """Tell whether two values are the same to the column."""
-        if one is other:
-            return True
-        if one is None or other is None or one is sa.JSON.NULL or other is sa.JSON.NULL:
-            return False
-        try:
-            return bool(self.column.type.compare_values(one, other))
-        except Exception:  # the app's own comparison, or moments with and without a zone
-            return False
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +41,9 @@ class Layout:
     :ivar source: what they are selected from.
     :ivar base: the table at the root, whose name and key they go by.
     :ivar partial: whether it is only the part of a row that a table of a joined class has.
+    :ivar kind: the field that says of which of several classes a row is.
+    :ivar numbered: whether the database takes no key for a new row, but makes it itself.
+    :ivar letting_go: fields that others refer to, and that they forget where one of these changes.
     """
 
     entity: str | None
@@ -122,6 +53,7 @@ class Layout:
     base: sa.Table
     keys: tuple[sa.Column[Any], ...]
     key_names: tuple[str, ...]
+    key_form: KeyForm
     fields: dict[str, Field]
     partial: bool = False
     updated: tuple[str, ...] = ()
@@ -131,14 +63,24 @@ class Layout:
     """The field by which people call a row."""
     unmapped: bool = False
     """Whether the table has columns that the class does not show."""
+    kind: str | None = None
+    numbered: bool = False
+    letting_go: frozenset[str] = frozenset()
+    tables: tuple[sa.Table, ...] = field(init=False)
+    """The tables that a row has a part in."""
     simple: bool = field(init=False)
+    related: bool = field(init=False)
+    """Whether its class inherits, or others inherit from it."""
     restless: bool = field(init=False)
     """Whether an UPDATE may forget what a field was before."""
     keyed: frozenset[str] = field(init=False)
     _select: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        every = self.mapper.tables if self.mapper is not None else [self.base]
+        self.tables = tuple(one for one in every if isinstance(one, sa.Table))
         self.simple = len(self.keys) == 1
+        self.related = self.mapper is not None and _has_relatives(self.mapper)
         self.restless = bool(self.updated) or not all(one.steady for one in self.fields.values())
         self.keyed = frozenset(self.key_names)
 
@@ -149,6 +91,13 @@ class Layout:
         for start in range(0, len(wanted), AT_ONCE):
             found |= self.select(execute, self.where(wanted[start : start + AT_ONCE]))
         return found
+
+    def lock(self, execute: Callable[[Any], Any], keys: Iterable[Key]) -> None:
+        """Keep others from changing rows until the transaction's end; waits for those who are at it."""
+        wanted = list(dict.fromkeys(keys))
+        query = sa.select(sa.literal(1)).select_from(self.source).order_by(*self.keys).with_for_update()
+        for start in range(0, len(wanted), AT_ONCE):
+            execute(query.where(self.where(wanted[start : start + AT_ONCE])))
 
     def where(self, keys: list[Key]) -> Any:
         if self.simple:
@@ -182,21 +131,13 @@ class Layout:
             if row[name] is None and not is_null:
                 row[name] = sa.JSON.NULL
 
-    def read_key(self, written: str) -> Key:
-        """Read a key that :meth:`write_key` wrote.
-
-        :raises Lost: for a key that was not kept whole.
-        """
-        try:
-            return tuple(read(value) for value in json.loads(written))
-        except ValueError:
-            raise Lost("The key is too long to be kept.") from None
+    def name_of(self, column: sa.Column[Any]) -> str:
+        """Return the field, or the part of the key, that a column of its tables is."""
+        return _name_of(self.mapper, column)
 
     def write_key(self, key: Key) -> str:
         """Write a key as canonical JSON."""
-        if self.simple and key[0].__class__ is int:
-            return f"[{key[0]}]"
-        return json.dumps([write(value) for value in key], separators=(",", ":"), sort_keys=True)
+        return f"[{key[0]}]" if self.simple and key[0].__class__ is int else self.key_form.write(key)
 
 
 class Layouts:
@@ -234,13 +175,22 @@ class Layouts:
                 if follows and constraint.referred_table is table:
                     yield other, constraint
 
-    def named(self, entity: str | None, table: str) -> Layout | None:
-        """Return how the rows of a class are written, by its name and that of its root's table; None for a lost one."""
-        mapper = self.mapper_named(entity, table) if entity is not None else None
-        if mapper is not None:
-            return self.of_class(mapper)
-        known = self.table_named(table)
-        return None if known is None else self.of_table(known)
+    def of_row(self, layout: Layout, names: Collection[str], kind: Any = None) -> Layout | None:
+        """Return the layout of the class that a row is of; None where no class has just its fields.
+
+        :param names: fields of the row that the layout has to have.
+        :param kind: what the row itself says of its class, where that is known.
+        """
+        if layout.mapper is None or not layout.related:
+            return layout
+        mappers = layout.mapper.base_mapper.self_and_descendants
+        if kind is not None:
+            mappers = [one for one in mappers if one.polymorphic_identity == kind]
+        for mapper in (layout.mapper, *mappers) if kind is None else mappers:
+            found = self.of_class(mapper)
+            if found is not None and found.fields.keys() >= set(names):
+                return found
+        return None
 
     def mapper_named(self, entity: str | None, table: str) -> Mapper[Any] | None:
         """Return the class of a name whose rows go by a table; else the one at the table's root."""
@@ -248,13 +198,22 @@ class Layouts:
         named = [mapper for mapper in known if mapper.class_.__name__ == entity]
         return next(iter(named), None) or next((mapper for mapper in known if mapper.base_mapper is mapper), None)
 
+    def of_change(self, entity: str | None, table: str) -> Layout | None:
+        """Return how the rows of a recorded change are written; None where there are none such any more."""
+        mapper = self.mapper_named(entity, table) if entity is not None else None
+        if mapper is not None:
+            return self.of_class(mapper)
+        found = self.table_named(table)
+        return None if found is None else self.of_table(found)
+
     def table_named(self, name: str) -> sa.Table | None:
         """Return a table of the app's default database by its full name."""
         return next((table for table in self._db.metadata.tables.values() if table.fullname == name), None)
 
     def _mappers(self) -> list[Mapper[Any]]:
         registry: orm.registry = cast(Any, self._db.Model).registry
-        return list(registry.mappers)
+        # Parents first, and in the same order each time: of classes that share a table the first stands for it.
+        return sorted(registry.mappers, key=lambda one: (len(list(one.iterate_to_root())), one.class_.__name__))
 
     def _for_class(self, mapper: Mapper[Any]) -> Layout | None:
         root = _root(mapper)
@@ -316,10 +275,12 @@ class Layouts:
         version: Any,
     ) -> Layout:
         fields = {
-            name: self._field(column, name)
+            name: field_of(column, name, self.dialect, self._redact)
             for column, name in named.items()
-            if column is not version and "exclude" not in marks(column)
+            # What the database computes of other columns follows by itself, and cannot be written.
+            if column is not version and "exclude" not in marks(column) and column.computed is None
         }
+        kind = None if mapper is None else mapper.polymorphic_on
         return Layout(
             entity,
             root.fullname,
@@ -328,42 +289,33 @@ class Layouts:
             root,
             keys,
             tuple(_name_of(mapper, column) for column in keys),
+            KeyForm(keys, self.dialect),
             fields,
             updated=tuple(
                 one.name
                 for one in fields.values()
-                if one.column.onupdate is not None or one.column.server_onupdate is not None or one.column.computed
+                if one.column.onupdate is not None or one.column.server_onupdate is not None
             ),
             references=tuple(one.name for one in fields.values() if one.column.foreign_keys),
             title=title_of((one.name, one.column) for one in fields.values() if not one.redacted),
+            kind=next((name for name, one in fields.items() if one.column is kind), None),
+            numbered=self.dialect.supports_identity_columns
+            and any(column.identity is not None and column.identity.always for column in keys),
+            letting_go=frozenset(name for name, one in fields.items() if self._lets_go(one.column)),
         )
 
-    def _field(self, column: sa.Column[Any], name: str) -> Field:
-        kind = column.type
-        full = f"{column.table.fullname}.{column.key}"
-        exact, zoned = _exact(kind, self.dialect)
-        return Field(
-            name,
-            column,
-            writer(kind, self.dialect),
-            reader(kind, self.dialect),
-            exact,
-            zoned,
-            steady=not isinstance(kind, sa.JSON | sa.ARRAY | TypeDecorator | sa.PickleType)
-            or isinstance(kind, sa.Interval),
-            filled=any(
-                (
-                    column.default is not None,
-                    column.server_default is not None,
-                    column.computed is not None,
-                    column.identity is not None,
-                    column.primary_key,
-                )
-            ),
-            redacted="redact" in marks(column) or any(fnmatchcase(full, pattern) for pattern in self._redact),
-            bookkeeping=is_bookkeeping(column),
-            is_json=isinstance(kind, sa.JSON),
+    def _lets_go(self, column: sa.Column[Any]) -> bool:
+        """Tell whether rows refer to a column that forget it by themselves where it changes."""
+        return any(
+            (constraint.onupdate or "").upper() in ("SET NULL", "SET DEFAULT")
+            and any(element.column is column for element in constraint.elements)
+            for table in column.table.metadata.tables.values()
+            for constraint in table.foreign_key_constraints
         )
+
+
+def _has_relatives(mapper: Mapper[Any]) -> bool:
+    return mapper.inherits is not None or len(mapper.self_and_descendants) > 1
 
 
 def _name_of(mapper: Mapper[Any] | None, column: sa.Column[Any]) -> str:
@@ -377,22 +329,3 @@ def _root(mapper: Mapper[Any]) -> Any:
     while mapper.inherits is not None and not mapper.concrete:
         mapper = mapper.inherits
     return mapper.local_table
-
-
-def _exact(kind: Any, dialect: sa.Dialect) -> tuple[type | None, bool | None]:
-    """Return of which class a value is stored as it is, and whether a moment then has a zone."""
-    if isinstance(kind, sa.Interval):
-        return None, None
-    if isinstance(kind, TypeDecorator) or getattr(kind, "_variant_mapping", None):
-        return None, None
-    if isinstance(kind, sa.Enum):
-        return kind.enum_class or str, None
-    if isinstance(kind, sa.DateTime):
-        return datetime, bool(kind.timezone) and dialect.name != "sqlite"
-    if isinstance(kind, sa.Uuid):
-        return (UUID if kind.as_uuid else None), None
-    if isinstance(kind, sa.String):
-        return (None if isinstance(kind, sa.CHAR | sa.NCHAR) else str), None
-    if isinstance(kind, sa.Float) and not kind.asdecimal and kind.precision is None:
-        return (None if isinstance(kind, sa.REAL) else float), None
-    return next((python for known, python in _SAME if isinstance(kind, known)), None), None

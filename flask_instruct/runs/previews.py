@@ -27,6 +27,8 @@ from .models import ToolCall
 from .proposals import Proposal
 from .proposals import Stage
 from .rows import update
+from .strays import BESIDE
+from .strays import KEPT
 from .unit import Unit
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ class Preview:
         if isinstance(proposed, ToolOutcome):
             return proposed
         if proposed.problem is not None:
-            told = f"{call.name} cannot be shown in a preview, so it did not run: {proposed.problem}"
+            told = f"{call.name} cannot be shown in a preview, so nothing of it was kept: {proposed.problem}"
+            if proposed.problem == BESIDE:
+                told = f"{call.name} cannot be shown in a preview: {proposed.problem} {KEPT}"
             return ToolOutcome(told, "no_preview", ToolError(told))
         if proposed.changes or proposed.promises:
             self._gather(unit.ledger, call.run_id, approval, before.and_(proposed))
@@ -86,7 +90,7 @@ class Preview:
     def _accept(self, unit: Unit, run: Run, approval: Approval) -> None:
         proposal = Proposal.from_json(approval.proposal or {})
         chosen = proposal.chosen(approval.chosen)
-        accepted = self._stage.accept(unit, chosen)
+        accepted = self._stage.accept(unit, proposal, approval.chosen)
         if accepted.conflicts:
             again = replace(self._anew(unit, run, proposal), conflicts=tuple(accepted.conflicts))
             ask_again(approval, self._state.config, again.to_json())

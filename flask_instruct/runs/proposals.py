@@ -18,6 +18,7 @@ from typing import Any
 from ..effects import Promise
 from ..live.turbo_stream import turbo_stream
 from .applying import plan
+from .belonging import torn_apart
 from .capture import Capture
 from .change import Recorded
 from .unit import Unit
@@ -157,9 +158,16 @@ class Stage:
             if savepoint.is_active:
                 savepoint.rollback()
 
-    def accept(self, unit: Unit, proposal: Proposal) -> Accepted:
-        """Make the changes of a proposal, if each row is as it was when it was proposed; else none of them."""
-        accepted = Accepted()
+    def accept(self, unit: Unit, proposal: Proposal, numbers: Collection[int] | None = None) -> Accepted:
+        """Make the changes of a proposal, if each row is as it was when it was proposed; else none of them.
+
+        :param numbers: of the changes that are accepted; None for all.
+        """
+        layouts = self._state.layouts(unit.connection.dialect)
+        whole, proposal = proposal, proposal.chosen(numbers)
+        accepted = Accepted(conflicts=[] if numbers is None else torn_apart(whole.changes, numbers, layouts))
+        if accepted.conflicts:
+            return accepted
         told, waiting = len(unit.broadcasts), unit.mark()
         savepoint = unit.connection.begin_nested()
         for call in proposal.calls:
@@ -186,6 +194,6 @@ class Stage:
             joined_session(self._state.db, unit) as session,
         ):
             capture.follow(session)
-            found = plan(session, layouts, [call.changes], "forwards")
+            found = plan(session, layouts, [call.changes], "forwards", lock=True)
             refused = [] if found.conflicts else apply(session, found)
         return [f"{one.id}: {one.conflict}" for one in (*found.conflicts, *refused)]

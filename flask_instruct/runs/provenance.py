@@ -89,7 +89,7 @@ def activity(
     conditions = () if handlers is None else (Run.handler.in_(handlers),)
     entries: list[Entry] = []
     for row in _changes(session, conditions):
-        entries += _entries(row, layouts.named(row[0].entity, row[0].table), None)
+        entries += _entries(row, layouts.of_change(row[0].entity, row[0].table), None)
         if len(entries) >= limit:
             break
     return entries[:limit]

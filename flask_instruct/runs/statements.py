@@ -10,15 +10,16 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
+from sqlalchemy.sql import visitors
 
 from .cascades import Cascades
 from .edits import Edit
 from .edits import compared
-from .layouts import Key
 from .layouts import Layout
 from .layouts import Layouts
 from .layouts import Row
 from .ledger import Ledger
+from .row_keys import Key
 
 Execute = Callable[[Any], Any]
 Parameters = list[dict[str, Any]]
@@ -88,6 +89,11 @@ def begin(clause: Any, parameters: Any, layouts: Layouts, execute: Execute) -> t
     if table is None or layout is None:
         name = "what is no table" if table is None else f"{table.fullname}, which has no key"
         return clause, Unseen(f"A statement changed rows of {name}.")
+    if _writes_elsewhere(clause):
+        return clause, Unseen(f"A statement changed rows of {layout.table} and of other tables.")
+    if clause._prefixes and not isinstance(clause, sa.Insert):
+        # SQLite's UPDATE OR REPLACE deletes what is in its way.
+        return clause, Unseen(f"Rows of {layout.table} were added or changed by an upsert.")
     given: Parameters = _as_list(parameters)
     if isinstance(clause, sa.Insert):
         return _begin_insert(clause, layout, given)
@@ -96,6 +102,12 @@ def begin(clause: Any, parameters: Any, layouts: Layouts, execute: Execute) -> t
     if isinstance(clause, sa.Delete) and before:
         cascades.look(execute, layout, list(before))
     return clause, Changed(layout, before, cascades, deletes=isinstance(clause, sa.Delete))
+
+
+def _writes_elsewhere(clause: Any) -> bool:
+    """Tell whether a statement has another one in it that writes; looked at beforehand, that would be carried out."""
+    inside = (*clause._independent_ctes, *visitors.iterate(clause))
+    return any(isinstance(one, sa.CTE) and isinstance(one.element, sa.UpdateBase) for one in inside)
 
 
 def _as_list(parameters: Any) -> Parameters:

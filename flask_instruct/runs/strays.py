@@ -7,7 +7,6 @@ Seen are all connections that SQLAlchemy makes in this process; what a driver is
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import sqlalchemy as sa
 from rq import get_current_job
 
 from ..calls import ToolOutcome
+from .sql_text import reads
 
 logger = logging.getLogger("flask_instruct")
 
@@ -27,15 +27,13 @@ KEPT = (
 )
 """What the model is told under the failure of a tool that did so."""
 
+BESIDE = "It wrote to the database through a connection of its own, which nobody followed."
+"""Why a call that did so cannot be undone."""
+
 OURS = "instruct-watch-"
 """How the name of the one thread begins that writes to the ledger while a tool runs."""
 
 _WROTE = "flask_instruct.wrote"
-_READS = re.compile(
-    r"\s*(?:select|show|explain|pragma|set|begin|savepoint|release|lock|values|with\b(?!.*\b(?:insert|update|delete)\b))\b",
-    re.IGNORECASE | re.DOTALL,
-)
-
 _lookouts: list[Lookout] = []
 
 
@@ -89,11 +87,6 @@ class Lookout:
         logger.warning(told, self._tool, threading.current_thread().name)
 
 
-def reads(statement: str) -> bool:
-    """Tell whether SQL text changes nothing, by how it begins."""
-    return _READS.match(statement) is not None
-
-
 def look_out() -> None:
     """Begin to look at what this process commits; to be called while no other thread uses a database."""
     if not sa.event.contains(sa.Engine, "commit", _commits):
@@ -102,7 +95,7 @@ def look_out() -> None:
 
 
 def _executed(connection: sa.Connection, cursor: object, statement: str, *_: object) -> None:
-    if _lookouts and not _READS.match(statement) and any(each.concerns(connection) for each in _lookouts):
+    if _lookouts and not reads(statement) and any(each.concerns(connection) for each in _lookouts):
         connection.info[_WROTE] = True
 
 

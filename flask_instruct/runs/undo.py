@@ -165,7 +165,7 @@ class _Undoing:
             joined_session(self._state.db, unit) as session,
         ):
             capture.follow(session)
-            found: Plan = plan(session, layouts, groups, "backwards", force=self._force, skip=self._skip)
+            found: Plan = plan(session, layouts, groups, "backwards", force=self._force, skip=self._skip, lock=True)
             refused = apply(session, found)
             self._tell_handler(unit, run, calls, call)
         return [one for one in found.conflicts if one.id not in self._force] + refused

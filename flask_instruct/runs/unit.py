@@ -7,7 +7,6 @@ a savepoint, its ``rollback()`` returns to one, and only we commit. See docs/dec
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from sqlalchemy.orm import Session
 from ..errors import ConfigurationError
 from ..errors import ToolError
 from ..errors import ToolTimeout
+from .sql_text import ends_transaction
 
 logger = logging.getLogger("flask_instruct")
 
@@ -30,10 +30,6 @@ BUSY_TIMEOUT = 30_000
 
 _UNIT, _DEFAULT = "flask_instruct.unit", "flask_instruct.default"
 """What a joined session has in its ``info``: its unit, and the app's engine that the unit's connection stands for."""
-
-_ENDS_TRANSACTION = re.compile(
-    r"\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b", re.IGNORECASE
-)
 
 
 def ledger_engine(db: SQLAlchemy) -> sa.Engine:
@@ -276,7 +272,7 @@ def _refuse_end(connection: sa.Connection) -> None:
 
 
 def _refuse_statement(connection: sa.Connection, cursor: Any, statement: str, *_: Any) -> None:
-    if connection in _shared and _ENDS_TRANSACTION.match(statement):
+    if connection in _shared and ends_transaction(statement):
         _refuse_end(connection)
 
 

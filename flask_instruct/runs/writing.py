@@ -18,6 +18,9 @@ from .applying import WHOLE
 from .applying import FieldPlan
 from .applying import Plan
 from .applying import Step
+from .layouts import AT_ONCE
+from .layouts import Row
+from .parking import park
 
 REFUSED = "The database refused it: a rule of its data, such as a unique or a foreign key, would be broken."
 NOT_VALID = "The app's own rules refused it."
@@ -32,7 +35,7 @@ def apply(session: Session, plan: Plan) -> list[FieldPlan]:
 
 
 def _apply_group(session: Session, group: list[Step]) -> list[FieldPlan]:
-    if _tried(session, group) is None:
+    if _tried(session, group) is None or _tried(session, group, parks=True) is None:
         return []
     # In another order each may do: a name is free once the row that has it is gone.
     waiting, why = group, ""
@@ -44,17 +47,30 @@ def _apply_group(session: Session, group: list[Step]) -> list[FieldPlan]:
                 left.append(step)
                 why = problem
         if len(left) == len(waiting):
+            left = [step for some in _by_table(left) if _tried(session, some, parks=True) is not None for step in some]
+        if len(left) == len(waiting):
             return [_refusal(step, why) for step in left]
         waiting = left
     return []
 
 
-def _tried(session: Session, steps: list[Step]) -> str | None:
-    """Write some steps in a savepoint of their own; return why that was refused, or None."""
+def _by_table(steps: list[Step]) -> list[list[Step]]:
+    tables = dict.fromkeys(step.layout.base for step in steps)
+    return [[step for step in steps if step.layout.base is table] for table in tables]
+
+
+def _tried(session: Session, steps: list[Step], *, parks: bool = False) -> str | None:
+    """Write some steps in a savepoint of their own; return why that was refused, or None.
+
+    :param parks: whether rows may get out of each other's way first.
+    """
     try:
         with session.begin_nested():
+            if parks:
+                park(session, [step for step in steps if step.action == "update"])
             for action in ("unlink", "insert", "update", "delete", "link"):
                 _write(session, [step for step in steps if _kind(step) == action], action)
+            _ask_rules_that_wait(session)
     except (SQLAlchemyError, StaleDataError):
         session.expire_all()
         return REFUSED
@@ -64,6 +80,20 @@ def _tried(session: Session, steps: list[Step]) -> str | None:
     return None
 
 
+def _ask_rules_that_wait(session: Session) -> None:
+    """Have rules of the database that wait for the commit asked now, and wait again afterwards."""
+    connection = session.connection()
+    if connection.dialect.name != "postgresql":
+        return
+    session.flush()
+    # What they are set to is part of a savepoint: a tool that comes later in the transaction may count on their wait.
+    asking = connection.begin_nested()
+    try:
+        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+    finally:
+        asking.rollback()
+
+
 def _kind(step: Step) -> str:
     if step.layout.mapper is None and step.action != "update":
         return "unlink" if step.action == "delete" else "link"
@@ -71,6 +101,9 @@ def _kind(step: Step) -> str:
 
 
 def _write(session: Session, steps: list[Step], action: str) -> None:
+    # Held until all is written, since a session forgets what nobody holds; read one by one, each would first have the
+    # one before it written.
+    held = [] if action == "insert" else _records(session, steps)
     # Parents come before their children and go after them, also where no relationship says so.
     tables = {table: number for number, table in enumerate(_sorted_tables(steps))}
     for table in sorted({step.layout.base for step in steps}, key=tables.__getitem__, reverse=action == "delete"):
@@ -79,6 +112,20 @@ def _write(session: Session, steps: list[Step], action: str) -> None:
             if step.layout.mapper is not None and _refers_to_itself(table):
                 session.flush()
         session.flush()
+    del held
+
+
+def _records(session: Session, steps: list[Step]) -> list[Any]:
+    """Read the records of steps, those of a class at once."""
+    found: list[Any] = []
+    for layout in dict.fromkeys(step.layout for step in steps):
+        if layout.mapper is None:
+            continue
+        keys = [step.key for step in steps if step.layout is layout]
+        for start in range(0, len(keys), AT_ONCE):
+            where = layout.where(keys[start : start + AT_ONCE])
+            found += session.scalars(sa.select(layout.mapper.class_).where(where)).unique()
+    return found
 
 
 def _sorted_tables(steps: list[Step]) -> list[sa.Table]:
@@ -134,13 +181,24 @@ def _insert(session: Session, step: Step) -> None:
 
 def _update(session: Session, step: Step) -> None:
     layout = step.layout
-    if layout.mapper is None:
-        values = {layout.fields[name].column: value for name, value in step.values.items()}
-        session.execute(sa.update(layout.base).where(layout.where([step.key])).values(values))
+    record = None if layout.mapper is None else session.get(layout.mapper.class_, step.key)
+    if record is None:
+        # No class is mapped to it, or the app keeps its sessions from seeing the row, as one that is marked as deleted.
+        _update_rows(session, step)
         return
-    record = session.get_one(layout.mapper.class_, step.key)
     for name, value in step.values.items():
         _set(record, name, value)
+
+
+def _update_rows(session: Session, step: Step) -> None:
+    given: dict[sa.Table, Row] = {}
+    for name, value in step.values.items():
+        column = step.layout.fields[name].column
+        given.setdefault(column.table, {})[column] = value  # type: ignore[index]
+    for table, values in given.items():
+        written: Any = session.execute(sa.update(table).where(*step.ties(table)).values(values))
+        if written.rowcount != 1:
+            raise StaleDataError(f"A row of {table.fullname} is gone.")
 
 
 def _set(record: Any, name: str, value: Any) -> None:
@@ -156,12 +214,15 @@ def _set(record: Any, name: str, value: Any) -> None:
 
 def _delete(session: Session, step: Step) -> None:
     layout = step.layout
-    if layout.mapper is None:
-        session.execute(sa.delete(layout.base).where(layout.where([step.key])))
-        return
-    record = session.get(layout.mapper.class_, step.key)
+    record = None if layout.mapper is None else session.get(layout.mapper.class_, step.key)
     if record is not None:
         session.delete(record)
+        return
+    tables = (
+        [layout.base] if layout.mapper is None else [one for one in layout.mapper.tables if isinstance(one, sa.Table)]
+    )
+    for table in sorted(tables, key=layout.base.metadata.sorted_tables.index, reverse=True):
+        session.execute(sa.delete(table).where(*step.ties(table)))
 
 
 _WRITERS: dict[str, Callable[[Session, Step], None]] = {

@@ -54,7 +54,7 @@ def test_numbers_are_exact(app: Flask, client: FlaskClient) -> None:
     assert (queued["cost_usd"], queued["seconds"], queued["ended_at"]) == ("", "", "")
 
 
-@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n"])
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n", " =", "\uff1d"])
 def test_what_a_spreadsheet_would_carry_out_is_quoted(app: Flask, client: FlaskClient, begin: str) -> None:
     attack = f'{begin}HYPERLINK("https://evil.example","a, b")'
     with app.app_context():

@@ -27,7 +27,15 @@ from flask_instruct.panel.told import told
 
 PACKAGE = Path(room.__file__).parent.parent
 WRITERS = ["runs/applying.py", "runs/undo.py", "runs/capture.py", "runs/statements.py", "runs/flushes.py"]
-WRITERS += ["runs/cascades.py", "runs/proposals.py", "runs/endings.py", "errors.py", "adapters/failures.py"]
+WRITERS += [
+    "runs/writing.py",
+    "runs/belonging.py",
+    "runs/cascades.py",
+    "runs/proposals.py",
+    "runs/endings.py",
+    "errors.py",
+    "adapters/failures.py",
+]
 FOR_MODELS = {
     "A person took an undo back, so that what was undone is in effect again.",
     "A person has undone what these calls changed: {}.",

@@ -15,6 +15,10 @@ from playwright.sync_api import Page
 from playwright.sync_api import expect
 from werkzeug.test import TestResponse
 
+from flask_instruct.panel.undoing import SHOWN_FIELDS
+from flask_instruct.runs.change import Change
+from flask_instruct.runs.change import Recorded
+from flask_instruct.runs.change import keep
 from flask_instruct.runs.models import Run
 
 from .board import Board
@@ -161,3 +165,40 @@ def test_an_open_page_follows_an_undo_in_another(enter: Open, work: Work, client
     press(client, client.get(path).text, path)
     expect(page.locator(".instruct-run")).to_have_count(2)
     expect(page.locator(".instruct-call__state", has_text="Undone")).to_have_count(3)
+
+
+def test_a_page_has_boxes_for_what_it_has_room_for_and_puts_back_the_rest_too(
+    app: Flask, client: FlaskClient, arranged: Run
+) -> None:
+    numbers = range(100, 100 + SHOWN_FIELDS + 2)
+    with app.app_context():
+        db.session.execute(sa.delete(Change))
+        db.session.execute(sa.insert(Card), [{"id": n, "board_id": 1, "text": f"new {n}"} for n in numbers])
+        rows = [
+            Recorded("update", "Card", "card", f"[{n}]", {"text": f"old {n}"}, {"text": f"new {n}"}) for n in numbers
+        ]
+        keep(db.session.connection(), arranged.id, arranged.calls[0].id, rows)
+        db.session.commit()
+    path = f"/instruct/runs/{arranged.id}/undo"
+    page = client.get(path).text
+    assert "2 more rows are not shown" in page
+    assert press(client, page, path).status_code == 303
+    assert cards(app)[3:] == [f"old {n}" for n in numbers]
+
+
+@pytest.mark.parametrize("board_database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("call", ["%00", "x", "' OR 1=1"])
+def test_a_call_that_is_none_of_the_run_s_is_not_found(client: FlaskClient, arranged: Run, call: str) -> None:
+    assert client.get(f"/instruct/runs/{arranged.id}/undo?call={call}").status_code == 404
+
+
+def test_where_the_record_is_gone_the_page_says_why_it_can_do_nothing(
+    app: Flask, client: FlaskClient, arranged: Run
+) -> None:
+    with app.app_context():
+        db.session.execute(sa.delete(Card))
+        db.session.execute(sa.delete(Board))
+        db.session.commit()
+    answer = client.get(f"/instruct/runs/{arranged.id}/undo")
+    assert answer.status_code == 404
+    assert "nobody can be asked whether you may undo it" in answer.text

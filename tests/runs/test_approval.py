@@ -16,6 +16,7 @@ from flask_instruct.adapters.scripted import Say
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.arguments import InvalidArguments
 from flask_instruct.errors import AlreadyDecided
+from flask_instruct.errors import HandlerError
 from flask_instruct.errors import NotAllowed
 from flask_instruct.runs.approval import Approval
 from flask_instruct.runs.columns import now
@@ -23,6 +24,7 @@ from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.models import ToolCall
 from flask_instruct.runs.sweep import sweep
+from flask_instruct.tools import Tool
 from tests.support import Process
 from tests.support import wait_for
 
@@ -300,6 +302,36 @@ def test_a_person_decides_and_another_worker_goes_on(ask: Ask, worker: Callable[
     instruct.approve(only(), actor="lead")
     assert wait_for_end(run).status == "succeeded"
     assert notes() == ["a", "b 1", "finished: stop"]
+
+
+def test_a_call_whose_tool_has_changed_can_be_rejected_and_not_approved(
+    asked: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = asked(Use("publish", text="one"))
+    monkeypatch.setattr(ChiefKeeper, "ai_tools", lambda self: [])
+    with pytest.raises(HandlerError):
+        instruct.approve(only(), actor="lead")
+    assert instruct.approvals(actor="lead") == [only()]
+    instruct.reject(only(), actor="lead", reason="It is no more.")
+    go_on(run)
+    assert "The reason: It is no more." in (reread(run).calls[0].result or "")
+
+
+@pytest.mark.parametrize("answer", [None, (False, "not you"), ZeroDivisionError()])
+def test_a_rule_that_fails_is_a_no_and_costs_nobody_their_other_approvals(
+    asked: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    def rule(self: ChiefKeeper, tool: type[Tool], arguments: dict[str, object], actor: object) -> object:
+        if arguments["text"] == "odd" and isinstance(answer, Exception):
+            raise answer
+        return answer if arguments["text"] == "odd" else True
+
+    asked(Use("publish", text="odd"), Use("publish", text="even"))
+    monkeypatch.setattr(ChiefKeeper, "authorize_approval", rule)
+    odd, even = approvals()
+    assert instruct.approvals(actor="lead") == [even]
+    with pytest.raises(NotAllowed):
+        instruct.approve(odd, actor="lead")
 
 
 def go_on(run: Run) -> None:

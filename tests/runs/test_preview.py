@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from flask import Flask
 
+from flask_instruct import ai_tool
 from flask_instruct.adapters.scripted import Say
 from flask_instruct.adapters.scripted import Use
 from flask_instruct.errors import NotAllowed
@@ -18,6 +20,8 @@ from flask_instruct.runs.change import Change
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
 from flask_instruct.runs.proposals import Proposal
+from flask_instruct.runs.strays import KEPT
+from tests.support import wait_for
 
 from .conftest import notes
 from .conftest import reread
@@ -256,3 +260,104 @@ def test_what_needs_no_approval_may_be_accepted_by_who_asked(shown: Callable[...
     instruct.approve(only(), actor="author")
     go_on(run)
     assert "four" in notes()
+
+
+# -- what belongs together ---------------------------------------------------------------------------------------------
+
+
+class Builder(Planner):
+    """Tools whose changes depend on each other, or on what is not there."""
+
+    @ai_tool(approval=True, preview=True)
+    def build(self) -> str:
+        """Make a notebook and a note in it."""
+        book = Notebook(title="new")
+        db.session.add(book)
+        db.session.flush()
+        db.session.add(Note(notebook_id=book.id, text="child"))
+        return "Built."
+
+    @ai_tool(preview=True)
+    def dangle(self) -> str:
+        """Write a note into a notebook that is not there."""
+        db.session.add(Note(notebook_id=999, text="dangling"))
+        return "Written."
+
+    @ai_tool(preview=True)
+    def ahead(self) -> str:
+        """Write a note before there is its notebook."""
+        db.session.add(Note(notebook_id=500, text="ahead"))
+        db.session.flush()
+        db.session.add(Notebook(id=500, title="behind"))
+        return "Written."
+
+    @ai_tool(preview=True)
+    def stray(self) -> str:
+        """Rename the notebook through a connection of its own."""
+        with db.engine.begin() as connection:
+            connection.execute(sa.update(Notebook).values(title="strayed"))
+        return "Renamed."
+
+
+def test_a_new_row_is_not_made_without_the_one_that_it_refers_to(ask: Ask) -> None:
+    run = ask(turns=[[Use("build")], [Say("Done.")]], handler=Builder)
+    generate(run.id)
+    [child] = numbers("child")
+    instruct.approve(only(), actor="lead", chosen=[child])
+    assert (go_on(run).status, notes()) == ("waiting_approval", [])
+    assert proposed().conflicts == ("note [1] *: It refers to a new row of notebook that was not accepted.",)
+    instruct.approve(only(), actor="lead")
+    assert "child" in (go_on(run).status, *notes())
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_rule_of_the_database_that_waits_for_the_commit_is_asked_before_it(ask: Ask) -> None:
+    with db.engine.begin() as connection:
+        connection.execute(
+            sa.text("ALTER TABLE note ALTER CONSTRAINT note_notebook_id_fkey DEFERRABLE INITIALLY DEFERRED")
+        )
+    uses = Use("jot", text="first"), Use("ahead"), Use("dangle")
+    run = ask(turns=[[*uses], [Say("Done.")]], handler=Builder, preview=True)
+    generate(run.id)
+    assert [call.status for call in reread(run).calls] == ["done", "done", "done"]
+    instruct.approve(only(), actor="lead")
+    assert (go_on(run).status, only().status) == ("waiting_approval", "pending")
+    assert "The database refused it" in proposed().conflicts[0]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_the_model_is_told_of_what_a_preview_could_not_take_back(ask: Ask) -> None:
+    run = ask(turns=[[Use("stray")], [Say("Done.")]], handler=Builder, preview=True)
+    generate(run.id)
+    [call] = reread(run).calls
+    assert KEPT in (call.result or "")
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("way", ["accept", "undo"])
+def test_what_a_person_is_writing_in_that_moment_is_not_written_over(
+    app: Flask, shown: Callable[..., Run], way: str
+) -> None:
+    run_id = shown(Use("rework", suffix="!")).id
+    instruct.approve(only(), actor="lead")
+    if way == "undo":
+        generate(run_id)
+    db.session.remove()
+
+    def act() -> None:
+        with app.app_context():
+            if way == "undo":
+                instruct.undo(db.session.get_one(Run, run_id))
+            else:
+                generate(run_id)
+            db.session.remove()
+
+    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    with db.engine.begin() as person:
+        person.execute(sa.update(Notebook).values(title="a person's"))
+        acting = threading.Thread(target=act)
+        acting.start()
+        with db.engine.connect() as onlooker:
+            wait_for(lambda: onlooker.scalar(waiting), message="it to wait for the person")
+    acting.join()
+    assert db.session.scalars(sa.select(Notebook.title)).one() == "a person's"

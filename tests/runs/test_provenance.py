@@ -48,6 +48,11 @@ class Careful(AiResponseHandler, record=Shelf, guard=["name"]):
         """Tell the name."""
         return f"It is called {self.record.name}."
 
+    @ai_tool
+    def mutter(self) -> str:
+        """Say a word that has the name in it."""
+        return f"That was {self.record.name}al."
+
 
 @pytest.fixture
 def app(settings: dict[str, str]) -> Iterator[Flask]:
@@ -137,6 +142,12 @@ def test_a_value_that_a_tool_has_told_the_model_counts_as_read(carry_out: CarryO
     register_script("meanwhile", meanwhile([Use("tell")], [Use("rename", name="ai")]))
     run = carry_out(handler=Careful, model="scripted:meanwhile")
     assert [call.status for call in run.calls] == ["done", "done", "done"]
+
+
+def test_a_value_within_another_word_was_not_told(carry_out: CarryOut) -> None:
+    register_script("meanwhile", meanwhile([Use("mutter")], [Use("rename", name="ai")]))
+    run = carry_out(handler=Careful, model="scripted:meanwhile")
+    assert [call.status for call in run.calls] == ["done", "done", "failed"]
 
 
 def test_a_handler_without_a_guard_writes_over_it(carry_out: CarryOut) -> None:

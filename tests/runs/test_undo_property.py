@@ -70,6 +70,26 @@ def hang(a: int, b: int) -> None:
         shelf.parent_id = parent.id
 
 
+def swap_names(a: int, b: int) -> None:
+    one, other = pick(Shelf, a), pick(Shelf, b)
+    if one is not other:
+        names = one.name, other.name
+        one.name = "for a moment"
+        db.session.flush()
+        other.name, _ = names
+        db.session.flush()
+        one.name = names[1]
+
+
+def take_name(a: int, b: int) -> None:
+    one, other = pick(Shelf, a), pick(Shelf, b)
+    if one is not other:
+        name = one.name
+        db.session.delete(one)
+        db.session.flush()
+        other.name = name
+
+
 def add_item(a: int, b: int) -> None:
     facts = [None, {"n": b}, {"list": [a, {"json": b}]}][b % 3]
     shelf = pick(Shelf, a)
@@ -136,6 +156,8 @@ OPERATIONS: list[Callable[[int, int], None]] = [
     add_shelf,
     delete_shelf,
     hang,
+    swap_names,
+    take_name,
     add_item,
     edit_item,
     set_fact,
@@ -260,3 +282,18 @@ def test_what_people_did_stays_and_redo_returns_exactly(
         if undone is not None:
             undo(undone.run.id)
         assert workshop.contents() == end
+
+
+def test_a_row_whose_key_was_taken_anew_keeps_what_a_person_has_tied_to_it(app: Flask) -> None:
+    def make_anew(a: int, b: int) -> None:
+        db.session.add(Shelf(id=9, name="anew"))
+
+    begin()
+    db.session.add(Shelf(id=9, name="old"))
+    db.session.commit()
+    run_id = ai_does(app, [(lambda a, b: db.session.delete(pick(Shelf, 2)), 0, 0), (make_anew, 0, 0)])
+    db.session.add(Item(shelf_id=9, title="a person's"))
+    db.session.commit()
+    assert undo(run_id).conflicts == []
+    shelf = db.session.get_one(Shelf, 9)
+    assert (shelf.name, [item.title for item in shelf.items]) == ("old", ["a person's"])
