@@ -74,7 +74,8 @@ def _sqlite_engine(engine: sa.Engine) -> sa.Engine:
         json_deserializer=getattr(engine.dialect, "_json_deserializer", None),
     )
     sa.event.listen(made, "connect", _hand_over_transactions)
-    sa.event.listen(made, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    # Where the driver begins none; as a statement of SQLAlchemy's it would take ten times as long.
+    made.dialect.do_begin = _begin_immediate  # type: ignore[method-assign]
     sa.event.listen(made, "handle_error", _keep_connection)
     _keep_open(made)
     return made
@@ -83,6 +84,10 @@ def _sqlite_engine(engine: sa.Engine) -> sa.Engine:
 def _hand_over_transactions(dbapi_connection: Any, _record: object) -> None:
     dbapi_connection.isolation_level = None
     dbapi_connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT}")
+
+
+def _begin_immediate(dbapi_connection: Any) -> None:
+    dbapi_connection.driver_connection.execute("BEGIN IMMEDIATE")
 
 
 def _keep_connection(context: sa.engine.ExceptionContext) -> None:

@@ -47,6 +47,7 @@ from .ledger import Ledger
 from .models import Run
 from .offline import NoPages
 from .points import unheard
+from .prepared import compile_all
 from .unit import ledger_engine
 from .watch import Watch
 
@@ -92,6 +93,7 @@ def _rehearse_for_app(state: State) -> None:
     engine = ledger_engine(state.db)
     _meet(engine)
     _walk(state, lambda *statement: _compile(engine, *statement))
+    compile_all(engine.dialect)
     if engine.dialect.name == "postgresql":  # No rehearsal's database has such bounds.
         _compile(engine, None, LOWER, [], dict.fromkeys(BOUNDS), {})
 
