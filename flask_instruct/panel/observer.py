@@ -35,7 +35,11 @@ class PanelObserver:
     """Hears of every change of a run and broadcasts it to the panels of the run's handler."""
 
     def run_created(self, run: Run) -> None:
-        key = panel_key(run.handler)
+        with _addresses(run):
+            self._add(run, panel_key(run.handler))
+            self._announce(run)
+
+    def _add(self, run: Run, key: str) -> None:
         _send(run, "append", f"instruct_runs_{key}", "run.html")
         chat_id = chat_of(run)
         if chat_id is not None:
@@ -43,7 +47,6 @@ class PanelObserver:
             if not run.continues:
                 self._list_threads(run, key)
         self._let_go_of_the_oldest(run, key)
-        self._announce(run)
 
     def run_changed(self, run: Run) -> None:
         self._announce(run)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NoReturn
@@ -76,6 +77,8 @@ def warm(state: State) -> None:
 
 
 def _load(state: State) -> None:
+    # What a job of the queue names, and RQ would import in each work-horse.
+    import_module(f"{__package__}.job")
     preload(state.config)
     load_prices()
     configure_mappers()
