@@ -165,12 +165,13 @@ class RunWorker(Worker):
     def _rehearse(self) -> None:
         """Touch what a run will need. Nothing stays open."""
         try:
-            rehearse(current_app.extensions["instruct"])
-            # Asked for by RQ before each job, and known from now on.
-            self.get_redis_server_version()  # type: ignore[no-untyped-call]
+            state: State = current_app.extensions["instruct"]
+            rehearse(state)
+            for client in (self.connection, state.redis):
+                client.ping()
+                client.connection_pool.disconnect()
         except Exception as error:
             logger.debug("A work-horse could not rehearse: %s: %s", type(error).__name__, error)
-        self.connection.connection_pool.disconnect()
 
     def _perform(self, job_id: str, execution_id: str, queue: str) -> None:
         os.environ.update(RQ_WORKER_ID=self.name, RQ_JOB_ID=job_id)
