@@ -63,5 +63,5 @@ class Approval(Ledger):
     applied_at: Mapped[datetime | None]
     """When the accepted changes of a whole run were made."""
 
-    run: Mapped[Run] = relationship(cascade="", back_populates="approvals")
-    call: Mapped[ToolCall | None] = relationship(cascade="", back_populates="approval")
+    run: Mapped[Run] = relationship(back_populates="approvals")
+    call: Mapped[ToolCall | None] = relationship(back_populates="approval")

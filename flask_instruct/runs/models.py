@@ -133,9 +133,9 @@ class Run(Ledger):
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
-    messages: Mapped[list[Message]] = relationship(cascade="", back_populates="run", order_by="Message.seq")
-    calls: Mapped[list[ToolCall]] = relationship(cascade="", back_populates="run", order_by="ToolCall.seq")
-    approvals: Mapped[list[Approval]] = relationship(cascade="", back_populates="run", order_by="Approval.asked_at")
+    messages: Mapped[list[Message]] = relationship(back_populates="run", order_by="Message.seq")
+    calls: Mapped[list[ToolCall]] = relationship(back_populates="run", order_by="ToolCall.seq")
+    approvals: Mapped[list[Approval]] = relationship(back_populates="run", order_by="Approval.asked_at")
 
     @property
     def ended(self) -> bool:
@@ -214,8 +214,8 @@ class Message(Ledger):
     finish_raw: Mapped[str | None] = mapped_column(WireName(200))
     created_at: Mapped[datetime] = mapped_column(default=now)
 
-    run: Mapped[Run] = relationship(cascade="", back_populates="messages")
-    calls: Mapped[list[ToolCall]] = relationship(cascade="", back_populates="message", order_by="ToolCall.seq")
+    run: Mapped[Run] = relationship(back_populates="messages")
+    calls: Mapped[list[ToolCall]] = relationship(back_populates="message", order_by="ToolCall.seq")
 
 
 class ToolCall(Ledger):
@@ -250,11 +250,11 @@ class ToolCall(Ledger):
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
-    run: Mapped[Run] = relationship(cascade="", back_populates="calls")
-    message: Mapped[Message] = relationship(cascade="", back_populates="calls")
-    effects: Mapped[list[Effect]] = relationship(cascade="", back_populates="call", order_by="Effect.seq")
-    changes: Mapped[list[Change]] = relationship(cascade="", order_by="Change.seq")
-    approval: Mapped[Approval | None] = relationship(cascade="", back_populates="call")
+    run: Mapped[Run] = relationship(back_populates="calls")
+    message: Mapped[Message] = relationship(back_populates="calls")
+    effects: Mapped[list[Effect]] = relationship(back_populates="call", order_by="Effect.seq")
+    changes: Mapped[list[Change]] = relationship(order_by="Change.seq")
+    approval: Mapped[Approval | None] = relationship(back_populates="call")
 
     @property
     def arguments_pretty(self) -> str:
@@ -339,7 +339,7 @@ class Effect(Ledger):
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
-    call: Mapped[ToolCall] = relationship(cascade="", back_populates="effects")
+    call: Mapped[ToolCall] = relationship(back_populates="effects")
 
     @property
     def open(self) -> bool:
