@@ -73,6 +73,9 @@ def _recorded() -> Iterator[list[Sent]]:
     def statement(_: object, __: object, text: str, parameters: Any, ___: object, many: bool) -> None:
         add(text, parameters, many)
 
+    def begin(_: object) -> None:
+        add("BEGIN IMMEDIATE", (), False)
+
     def commit(_: object) -> None:
         add("COMMIT", (), False)
 
@@ -80,7 +83,7 @@ def _recorded() -> Iterator[list[Sent]]:
         add("ROLLBACK", (), False)
 
     engine = ledger_engine(archive.db)
-    listeners = {"before_cursor_execute": statement, "commit": commit, "rollback": rollback}
+    listeners = {"begin": begin, "before_cursor_execute": statement, "commit": commit, "rollback": rollback}
     for name, listener in listeners.items():
         sa.event.listen(engine, name, listener)
     try:

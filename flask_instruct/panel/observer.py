@@ -49,13 +49,16 @@ class PanelObserver:
         """Where the end begins that is not Markdown yet, of answers that are being written."""
 
     def run_created(self, run: Run) -> None:
-        key = panel_key(run.handler)
+        with _addresses(run):
+            self._add(run, panel_key(run.handler))
+            announce(run)
+
+    def _add(self, run: Run, key: str) -> None:
         _send(run, "append", f"instruct_runs_{key}", "run.html")
         chat_id = chat_of(run)
         if chat_id is not None:
             _send(run, "append", f"instruct_runs_{thread_key(run.handler, chat_id)}", "run.html")
         self._put_lists_right(run)
-        announce(run)
 
     def run_changed(self, run: Run) -> None:
         announce(run)

@@ -6,6 +6,7 @@ undid is dropped. See docs/decisions/0015.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +18,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 from sqlalchemy.orm import UOWTransaction
-from sqlalchemy.sql.elements import ReleaseSavepointClause
-from sqlalchemy.sql.elements import RollbackToSavepointClause
-from sqlalchemy.sql.elements import SavepointClause
 
 from .change import Recorded
 from .edits import Edit
@@ -39,8 +37,8 @@ if TYPE_CHECKING:
     from ..state import State
 
 
-_SAVEPOINTS = SavepointClause, RollbackToSavepointClause, ReleaseSavepointClause
-_FOLLOWED = sa.UpdateBase, *_SAVEPOINTS
+_SAVEPOINT = re.compile(r"(SAVEPOINT|ROLLBACK TO SAVEPOINT|RELEASE SAVEPOINT) (\w+)")
+"""As SQLAlchemy writes them for every database."""
 
 
 @dataclass(slots=True)
@@ -112,8 +110,6 @@ class Capture:
     def before(self, clause: Any, given: Any, options: Any) -> Any:
         """Look at what a statement is about to change; returns it as it is to be executed."""
         if self._reading or not isinstance(clause, sa.UpdateBase):
-            if isinstance(clause, _SAVEPOINTS):
-                self._savepoint(clause)
             return clause
         if self._flush is not None and not (self._session is not None and self._session._flushing):
             self._flush = None
@@ -135,21 +131,24 @@ class Capture:
             self._add(*statement.edits(self._connection.execute, result))
 
     def sends(self, statement: str, context: Any) -> None:
-        """Take note of SQL text that is no statement of SQLAlchemy's making."""
+        """Follow savepoints, and take note of SQL text that is no statement of SQLAlchemy's making."""
+        if (savepoint := _SAVEPOINT.fullmatch(statement)) is not None:
+            self._savepoint(*savepoint.groups())
+            return
         if self._reading:
             return
         known = getattr(getattr(context, "compiled", None), "statement", None)
-        if not isinstance(known, _FOLLOWED) and not reads(statement):
+        if not isinstance(known, sa.UpdateBase) and not reads(statement):
             word = statement.split(None, 1)[0][:20].upper() if statement.strip() else "?"
             self._add((), [f"It ran SQL text ({word}), of which nobody knows what it changed."])
 
-    def _savepoint(self, clause: Any) -> None:
-        if isinstance(clause, SavepointClause):
-            self._frames.append(_Frame(clause.ident))
+    def _savepoint(self, what: str, name: str) -> None:
+        if what == "SAVEPOINT":
+            self._frames.append(_Frame(name))
             return
-        ended = list(self._since(clause.ident))
+        ended = list(self._since(name))
         self._statement = None
-        if isinstance(clause, ReleaseSavepointClause):
+        if what.startswith("RELEASE"):
             for frame in reversed(ended):
                 self._add(frame.edits, frame.problems)
 

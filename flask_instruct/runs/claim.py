@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from datetime import timedelta
-from functools import cache
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
@@ -31,6 +30,7 @@ from .models import ModelCall
 from .models import Run
 from .models import ToolCall
 from .notices import Notices
+from .prepared import Prepared
 from .rows import know
 from .turns import has_turn
 from .turns import ring_for_next
@@ -114,7 +114,7 @@ def _claim(state: State, engine: sa.Engine, run_id: str) -> Claimed | None:
 def renew_lease(connection: sa.Connection, run_id: str, attempt: int, until: datetime) -> bool:
     """Move the lease of a run that is still held by this attempt; False when it is not."""
     bound_step(connection)
-    return connection.execute(_RENEW, _held(run_id, attempt, until)).rowcount == 1
+    return _RENEW.plain.execute(connection, _held(run_id, attempt, until)).rowcount == 1
 
 
 def hold(unit: Unit, run: Run, attempt: int, until: datetime) -> bool:
@@ -123,7 +123,7 @@ def hold(unit: Unit, run: Run, attempt: int, until: datetime) -> bool:
     :param run: its object of earlier steps of this attempt, which stands in the unit's session then.
     """
     bound_step(unit.connection)
-    found = _told(unit.connection, _RENEW, _held(run.id, attempt, until), run.id)
+    found = _RENEW.told(unit.connection, _held(run.id, attempt, until), run.id)
     if found is None:
         return False
     know(run, lease_until=until, **found)
@@ -138,32 +138,38 @@ def _held(run_id: str, attempt: int, until: datetime) -> dict[str, Any]:
     return {"held_run": run_id, "held_attempt": attempt, "held_until": until}
 
 
-def _told(connection: sa.Connection, update: sa.Update, values: dict[str, Any], run_id: str) -> dict[str, Any] | None:
-    """Update one run, and return what others may have written into its row; None where the condition did not hold."""
-    if connection.dialect.update_returning:
-        found = connection.execute(_telling(update), values).first()
-    else:  # SQLite before 3.35
-        changed = connection.execute(update, values).rowcount == 1
-        found = connection.execute(_TOLD.where(_RUNS.c.id == run_id)).first() if changed else None
-    return None if found is None else found._asdict()
+class _Renewal:
+    """An update of one run's row; it can tell what others may have written into that."""
 
+    def __init__(self, update: sa.Update, *names: str) -> None:
+        self.plain = Prepared(update, *names)
+        self._telling = Prepared(update.returning(*_TOLD.selected_columns), *names)
 
-@cache
-def _telling(update: sa.Update) -> sa.UpdateBase:
-    return update.returning(*_TOLD.selected_columns)
+    def told(self, connection: sa.Connection, values: dict[str, Any], run_id: str) -> dict[str, Any] | None:
+        """Execute it; None where its condition did not hold."""
+        if connection.dialect.update_returning:
+            found: sa.Row[*tuple[Any, ...]] | None = self._telling.execute(connection, values).first()
+        else:  # SQLite before 3.35
+            changed = self.plain.execute(connection, values).rowcount == 1
+            found = connection.execute(_TOLD.where(_RUNS.c.id == run_id)).first() if changed else None
+        if found is None:
+            return None
+        return {**found._mapping, "cancel_requested": bool(found.cancel_requested)}
 
 
 # Made once: they are sent more often than any other.
 _RUNS = cast(sa.Table, Run.__table__)
 # Not IN, whose list is written anew each time that it is sent: a third of what the statement takes.
 _IS_HELD = sa.or_(*(_RUNS.c.status == status for status in HELD))
-_RENEW = (
+_TOLD = sa.select(_RUNS.c.status, _RUNS.c.cancel_requested, _RUNS.c.error_technical)
+"""What a person's stop and a worker's supervisor write into a run that a worker holds."""
+_RENEW = _Renewal(
     sa.update(_RUNS)
     .where(_RUNS.c.id == sa.bindparam("held_run"), _RUNS.c.attempt == sa.bindparam("held_attempt"))
     .where(_IS_HELD)
     .values(lease_until=sa.bindparam("held_until"))
 )
-_TAKE = (
+_TAKE = _Renewal(
     sa.update(_RUNS)
     .where(_RUNS.c.id == sa.bindparam("taken_run"), _RUNS.c.attempt == sa.bindparam("seen_attempt"))
     .where(
@@ -171,10 +177,9 @@ _TAKE = (
             _RUNS.c.status == "queued",
             sa.and_(_IS_HELD, _RUNS.c.lease_until < sa.bindparam("moment")),
         )
-    )
+    ),
+    *("status", "attempt", "resumes", "lease_until", "retry_at", "started_at"),
 )
-_TOLD = sa.select(_RUNS.c.status, _RUNS.c.cancel_requested, _RUNS.c.error_technical)
-"""What a person's stop and a worker's supervisor write into a run that a worker holds."""
 _WHOLE = (undefer(Run.attachments),)
 _RUNNING = (
     sa.select(ToolCall.id)
@@ -210,7 +215,7 @@ def _take(unit: Unit, run: Run, config: Config) -> bool:
         "started_at": run.started_at or moment,
     }
     condition = {"taken_run": run.id, "seen_attempt": run.attempt, "moment": moment}
-    found = _told(unit.connection, _TAKE, condition | values, run.id)
+    found = _TAKE.told(unit.connection, condition | values, run.id)
     if found is None:
         return False
     know(run, **{**values, **found})

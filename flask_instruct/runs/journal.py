@@ -46,6 +46,7 @@ from .models import Run
 from .models import ToolCall
 from .notices import Notices
 from .points import reach
+from .prepared import Prepared
 from .previews import Preview
 from .proposals import Stage
 from .queue import ring
@@ -180,7 +181,7 @@ class Journal(Recorder):
                 bound_tool(
                     unit.connection, self._limits.get(request.tool_name, max(self._limits.values(), default=0.0))
                 )
-                held = unit.connection.execute(_HELD_CALL, {"call": call.id}).first()
+                held = _HELD_CALL.execute(unit.connection, {"call": call.id}).first()
                 if held != ("running", self._steps.attempt):
                     raise LostLease(f"Call {call.id} is no longer ours.")
                 unit.ledger.add(call)
@@ -323,4 +324,6 @@ class Journal(Recorder):
 
 
 _CALLS = cast(sa.Table, ToolCall.__table__)
-_HELD_CALL = sa.select(_CALLS.c.status, _CALLS.c.attempt).where(_CALLS.c.id == sa.bindparam("call")).with_for_update()
+_HELD_CALL = Prepared(
+    sa.select(_CALLS.c.status, _CALLS.c.attempt).where(_CALLS.c.id == sa.bindparam("call")).with_for_update()
+)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 from typing import Any
@@ -27,12 +26,16 @@ from ..live.broadcasts import outlet
 from ..live.turbo_stream import turbo_stream
 from ..transactions import on_commit
 from ..transactions import on_own_commit
+from .columns import now
 from .columns import uuid7
+from .logs import current_run
 from .models import Message
 from .models import Outbox
 from .models import Run
 from .models import ToolCall
 from .points import reach
+from .prepared import Prepared
+from .prepared import into
 from .unit import Unit
 
 if TYPE_CHECKING:
@@ -41,11 +44,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("flask_instruct")
 
 _OUTBOX = cast(sa.Table, Outbox.__table__)
-_ADD = sa.insert(_OUTBOX)
-_SETTLE = sa.update(_OUTBOX).where(_OUTBOX.c.id == sa.bindparam("broadcast")).values(position=sa.bindparam("at"))
 # Not through the mapper, which would write the rows one by one.
-Execute = Callable[..., object]
-"""Executes a statement, of a connection or a session."""
+_ADD = sa.insert(_OUTBOX)
+_ADD_AT_ONCE = into(_OUTBOX, "id", "run_id", "stream", "html", "created_at")
+_SETTLE = sa.update(_OUTBOX).where(_OUTBOX.c.id == sa.bindparam("broadcast")).values(position=sa.bindparam("at"))
+_SETTLE_AT_ONCE = Prepared(_SETTLE)
 
 MANY = 50
 """Positions that are noted at the next step, whatever it is."""
@@ -155,9 +158,11 @@ class Notices:
         unit.flush()
         # A step that tells nothing comes before each wait for a model; until then the notes gather.
         if not unit.broadcasts or len(self._positions) >= MANY:
-            settle(unit.connection.execute, self._positions)
-            self._positions.clear()
-        rows = add_to_outbox(unit.connection.execute, unit.broadcasts)
+            self._settle(unit.connection)
+        rows = _fragments(unit.broadcasts)
+        if rows:
+            made = {"run_id": current_run(), "created_at": now()}
+            _ADD_AT_ONCE.execute(unit.connection, *(row._asdict() | made for row in rows))
         unit.broadcasts.clear()
         unit.after_commit(lambda: self._publish(rows))
 
@@ -174,8 +179,12 @@ class Notices:
         if not self._positions:
             return
         with engine.begin() as connection:
-            settle(connection.execute, self._positions)
-        self._positions.clear()
+            self._settle(connection)
+
+    def _settle(self, connection: sa.Connection) -> None:
+        if self._positions:
+            _SETTLE_AT_ONCE.execute(connection, *_settled(self._positions))
+            self._positions.clear()
 
 
 def tell(state: State, change: str, *about: object) -> None:
@@ -200,7 +209,9 @@ def announce(state: State, *changes: tuple[Any, ...], then: Callable[[], object]
             tell(state, "all_told", run)
     session = state.db.session()
     session.flush()
-    fragments = add_to_outbox(partial(session.execute, bind_arguments={"mapper": Outbox}), broadcasts)
+    fragments = _fragments(broadcasts)
+    if fragments:
+        session.execute(_ADD, [each._asdict() for each in fragments], bind_arguments={"mapper": Outbox})
 
     def committed() -> None:
         publish(state, fragments)
@@ -210,12 +221,8 @@ def announce(state: State, *changes: tuple[Any, ...], then: Callable[[], object]
     on_commit(session, committed)
 
 
-def add_to_outbox(execute: Execute, broadcasts: list[tuple[str, str]]) -> list[Fragment]:
-    """Add broadcasts to the outbox in their order."""
-    fragments = [Fragment(uuid7(), stream, html) for stream, html in broadcasts]
-    if fragments:
-        execute(_ADD, [each._asdict() for each in fragments])
-    return fragments
+def _fragments(broadcasts: list[tuple[str, str]]) -> list[Fragment]:
+    return [Fragment(uuid7(), stream, html) for stream, html in broadcasts]
 
 
 def publish(state: State, rows: list[Fragment]) -> dict[str, str]:
@@ -245,11 +252,14 @@ def publish_late(state: State, rows: list[Fragment]) -> dict[str, str]:
     return publish(state, [row._replace(html=addressed(refresh, opened(row.html)[0])) for row in rows])
 
 
-def settle(execute: Execute, positions: dict[str, str]) -> None:
+def settle(session: Session, positions: dict[str, str]) -> None:
     """Note the positions of published broadcasts."""
     if positions:
-        rows = [{"broadcast": identifier, "at": position} for identifier, position in positions.items()]
-        execute(_SETTLE, rows)
+        session.execute(_SETTLE, _settled(positions))
+
+
+def _settled(positions: dict[str, str]) -> list[dict[str, str]]:
+    return [{"broadcast": identifier, "at": position} for identifier, position in positions.items()]
 
 
 def unpublished(session: Session, before: datetime, limit: int = 500) -> list[Fragment]:

@@ -37,6 +37,8 @@ from .models import Run
 from .models import ToolCall
 from .notices import Notices
 from .points import reach
+from .prepared import Prepared
+from .prepared import into
 from .rows import insert
 from .rows import know
 from .rows import update
@@ -96,8 +98,8 @@ class Rounds:
         self._buffer = ""
         with self._steps.brief_step() as unit:
             self._model_call_id = uuid7()
-            unit.connection.execute(
-                _LEAVES,
+            _LEAVES.execute(
+                unit.connection,
                 {
                     "id": self._model_call_id,
                     "run_id": self._steps.run_id,
@@ -105,6 +107,7 @@ class Rounds:
                     "model": event.model,
                     "attempt": self._steps.attempt,
                     "try_number": event.attempt,
+                    "created_at": now(),
                 },
             )
             if self._retrying:
@@ -210,8 +213,8 @@ class Rounds:
         if self._model_call_id is None:
             return
         usage = _storable(self._usage or Usage())
-        unit.connection.execute(
-            _ENDS,
+        _ENDS.execute(
+            unit.connection,
             {
                 "model_call": self._model_call_id,
                 "message_id": None if error or self._message is None else self._message.id,
@@ -244,7 +247,7 @@ class Rounds:
     def _add_text(self, message: Message, piece: str) -> None:
         text = message.text + piece
         with self._steps.brief_step() as unit:
-            unit.connection.execute(_GROWS, {"message": message.id, "grown": text})
+            _GROWS.execute(unit.connection, {"message": message.id, "grown": text})
         set_committed_value(message, "text", text)
         reach("text stored")
         self._notices.tell_now("text_streamed", self._run, message, self._shown, piece)
@@ -322,10 +325,15 @@ class Rounds:
 
 
 _MODEL_CALLS = cast(sa.Table, ModelCall.__table__)
-_LEAVES = sa.insert(_MODEL_CALLS)
 _MESSAGES = cast(sa.Table, Message.__table__)
-_GROWS = sa.update(_MESSAGES).where(_MESSAGES.c.id == sa.bindparam("message")).values(text=sa.bindparam("grown"))
-_ENDS = sa.update(_MODEL_CALLS).where(_MODEL_CALLS.c.id == sa.bindparam("model_call"))
+_LEAVES = into(_MODEL_CALLS, "id", "run_id", "provider", "model", "attempt", "try_number", "created_at")
+_GROWS = Prepared(
+    sa.update(_MESSAGES).where(_MESSAGES.c.id == sa.bindparam("message")).values(text=sa.bindparam("grown"))
+)
+_ENDS = Prepared(
+    sa.update(_MODEL_CALLS).where(_MODEL_CALLS.c.id == sa.bindparam("model_call")),
+    *("message_id", *COUNTS, "cost", "seconds", "error_class"),
+)
 
 
 def _storable(usage: Usage) -> Usage:

@@ -18,17 +18,20 @@ from sqlalchemy.sql.schema import CallableColumnDefault
 from sqlalchemy.sql.schema import ScalarElementColumnDefault
 
 from .ledger import Ledger
+from .prepared import Prepared
+from .prepared import into
 from .unit import Unit
 
 
 def insert(unit: Unit, row: Ledger) -> None:
     """Write a new row with what it was made with, and the defaults of its other columns."""
     given = vars(row)
-    statement, defaults = _inserting(type(row))
+    defaults = _defaults(type(row))
     rest = {name: default(None) for name, default in defaults if name not in given}
     values = {name: given[name] for name, _ in defaults if name in given}
     # Not what is None: in a column of JSON it would be a null of JSON.
-    unit.connection.execute(statement, values | {name: value for name, value in rest.items() if value is not None})
+    values |= {name: value for name, value in rest.items() if value is not None}
+    _inserting(type(row), *values).execute(unit.connection, values)
     know(row, **rest)
     make_transient_to_detached(row)
     unit.ledger.add(row)
@@ -36,7 +39,8 @@ def insert(unit: Unit, row: Ledger) -> None:
 
 def update(unit: Unit, row: Ledger, **values: Any) -> None:
     """Write some columns of a row that is there, and nothing else that may be new in the object."""
-    unit.connection.execute(_updating(type(row), *values), {"row_id": row.id, **values})  # type: ignore[attr-defined]
+    identity = {"row_id": row.id}  # type: ignore[attr-defined]
+    _updating(type(row), *values).execute(unit.connection, identity | values)
     know(row, **values)
 
 
@@ -47,9 +51,8 @@ def know(row: Ledger, **values: Any) -> None:
 
 
 @lru_cache(maxsize=64)
-def _inserting(kind: type[Ledger]) -> tuple[sa.Insert, tuple[tuple[str, Callable[..., Any]], ...]]:
-    table = cast(sa.Table, kind.__table__)
-    return sa.insert(table), tuple((column.key, _default(column)) for column in table.columns)
+def _defaults(kind: type[Ledger]) -> tuple[tuple[str, Callable[..., Any]], ...]:
+    return tuple((column.key, _default(column)) for column in cast(sa.Table, kind.__table__).columns)
 
 
 def _default(column: sa.Column[Any]) -> Callable[..., Any]:
@@ -61,7 +64,12 @@ def _default(column: sa.Column[Any]) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=64)
-def _updating(kind: type[Ledger], *names: str) -> sa.Update:
+def _inserting(kind: type[Ledger], *names: str) -> Prepared:
+    return into(kind.__table__, *names)
+
+
+@lru_cache(maxsize=64)
+def _updating(kind: type[Ledger], *names: str) -> Prepared:
     table = cast(sa.Table, kind.__table__)
     wanted: dict[str, Any] = {name: sa.bindparam(name) for name in names}
-    return sa.update(table).where(table.c.id == sa.bindparam("row_id")).values(wanted)
+    return Prepared(sa.update(table).where(table.c.id == sa.bindparam("row_id")).values(wanted))

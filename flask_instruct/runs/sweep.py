@@ -92,6 +92,6 @@ def _tidy(state: State, engine: sa.Engine, positions: dict[str, str]) -> None:
     """Note what was published, and drop broadcasts that are too old to be replayed to any page."""
     expired = now() - timedelta(seconds=state.config.stream_ttl)
     with Session(engine) as session:
-        settle(session.execute, positions)
+        settle(session, positions)
         session.execute(sa.delete(Outbox).where(Outbox.position.is_not(None), Outbox.created_at < expired))
         session.commit()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NoReturn
@@ -47,6 +48,7 @@ from .ledger import Ledger
 from .models import Run
 from .offline import NoPages
 from .points import unheard
+from .prepared import compile_all
 from .unit import ledger_engine
 from .watch import Watch
 
@@ -75,6 +77,8 @@ def warm(state: State) -> None:
 
 
 def _load(state: State) -> None:
+    # What a job of the queue names, and RQ would import in each work-horse.
+    import_module(f"{__package__}.job")
     preload(state.config)
     load_prices()
     configure_mappers()
@@ -92,6 +96,7 @@ def _rehearse_for_app(state: State) -> None:
     engine = ledger_engine(state.db)
     _meet(engine)
     _walk(state, lambda *statement: _compile(engine, *statement))
+    compile_all(engine.dialect)
     if engine.dialect.name == "postgresql":  # No rehearsal's database has such bounds.
         _compile(engine, None, LOWER, [], dict.fromkeys(BOUNDS), {})
 

@@ -45,6 +45,7 @@ from .grace import Hold
 from .queue import RunJob
 from .queue import run_queue
 from .standby import Standby
+from .strays import look_out
 from .sweep import sweep
 from .unit import ledger_engine
 from .warm import rehearse
@@ -85,6 +86,7 @@ class RunWorker(Worker):
         self._grace_is_over = False
         self._taken_away: int | None = None
         self._standby: Standby | None = None
+        self._set_up_in: int | None = None
 
     def dequeue_job_and_maintain_ttl(self, *args: Any, **kwargs: Any) -> tuple[Job, Queue] | None:
         if self._standby is None:
@@ -163,11 +165,13 @@ class RunWorker(Worker):
     def _rehearse(self) -> None:
         """Touch what a run will need. Nothing stays open."""
         try:
-            rehearse(current_app.extensions["instruct"])
-            self.connection.ping()
+            state: State = current_app.extensions["instruct"]
+            rehearse(state)
+            for client in (self.connection, state.redis):
+                client.ping()
+                client.connection_pool.disconnect()
         except Exception as error:
             logger.debug("A work-horse could not rehearse: %s: %s", type(error).__name__, error)
-        self.connection.connection_pool.disconnect()
 
     def _perform(self, job_id: str, execution_id: str, queue: str) -> None:
         os.environ.update(RQ_WORKER_ID=self.name, RQ_JOB_ID=job_id)
@@ -210,8 +214,10 @@ class RunWorker(Worker):
 
     def setup_work_horse_signals(self) -> None:
         super().setup_work_horse_signals()  # type: ignore[no-untyped-call]
-        die_with_parent()
-        forget_connections()
+        if self._set_up_in != os.getpid():  # One that stood by is told so twice.
+            self._set_up_in = os.getpid()
+            die_with_parent()
+            forget_connections()
 
 
 def work(app: Flask, *, concurrency: int = 1, max_jobs: int | None = None) -> None:
@@ -225,6 +231,7 @@ def work(app: Flask, *, concurrency: int = 1, max_jobs: int | None = None) -> No
         url = state.redis_url()
         _prepare(state)
         warm(state)
+        look_out()
     jobs: list[Role] = [lambda: _work(app, url, max_jobs)] * concurrency
     Supervisor([*jobs, lambda: _sweep(app)]).run()
 

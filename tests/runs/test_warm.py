@@ -18,6 +18,7 @@ from sqlalchemy.engine.interfaces import CacheStats
 from flask_instruct.runs import points
 from flask_instruct.runs.job import generate
 from flask_instruct.runs.models import Run
+from flask_instruct.runs.prepared import Prepared
 from flask_instruct.runs.unit import ledger_engine
 from flask_instruct.runs.warm import warm
 
@@ -43,13 +44,21 @@ def reached() -> Iterator[list[points.Point]]:
 
 
 def test_the_first_run_of_a_warm_process_compiles_nothing_before_it_asks_its_model(
-    app: Flask, ask: Ask, reached: list[points.Point]
+    app: Flask, ask: Ask, reached: list[points.Point], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = ask("talk")
     db.session.remove()
     warm(app.extensions["instruct"])
     assert reached == [], "a rehearsal looks like a run to nobody"
     compiled: list[str] = []
+    prepare = Prepared.compile
+
+    def prepared(statement: Prepared, dialect: sa.Dialect) -> Any:
+        if "call leaves" not in reached:
+            compiled.append(str(statement._statement))
+        return prepare(statement, dialect)
+
+    monkeypatch.setattr(Prepared, "compile", prepared)
 
     def look(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
         if context.cache_hit is CacheStats.CACHE_MISS and "call leaves" not in reached:
