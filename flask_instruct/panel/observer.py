@@ -36,6 +36,7 @@ from .rendering import render
 from .threads import chat_of
 from .threads import thread_key
 from .threads import threads_of
+from .waiting import counting_once
 
 PLACE_LEFT: tuple[Status, ...] = (*ENDED, "waiting_approval", "queued")
 """Statuses with which a run may have left its place in a line to the next."""
@@ -49,7 +50,7 @@ class PanelObserver:
         """Where the end begins that is not Markdown yet, of answers that are being written."""
 
     def run_created(self, run: Run) -> None:
-        with _addresses(run):
+        with _addresses(run), counting_once():
             self._add(run, panel_key(run.handler))
             announce(run)
 
@@ -144,7 +145,8 @@ class PanelObserver:
 
 def tell_waiting(run: Run) -> None:
     """Say anew how a run stands that waits: its place has changed, or a worker has come or gone."""
-    _send(run, "replace", f"instruct_run_{run.id}_status", "status.html")
+    with counting_once():
+        _send(run, "replace", f"instruct_run_{run.id}_status", "status.html")
 
 
 def announce(run: Run) -> None:

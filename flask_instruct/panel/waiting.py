@@ -7,6 +7,9 @@ follow are told.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -32,10 +35,33 @@ TOLD_FOR = 2
 """Seconds for which pages that ask the same are not all answered: they were all told."""
 
 
+_places: ContextVar[dict[str, int] | None] = ContextVar("instruct_places", default=None)
+
+
+@contextmanager
+def counting_once() -> Iterator[None]:
+    """Ask for each run's place once in the block, in which nobody leaves a line: a run's card says it several times."""
+    if _places.get() is not None:
+        yield
+        return
+    token = _places.set({})
+    try:
+        yield
+    finally:
+        _places.reset(token)
+
+
 def place(run: Run) -> int:
     """Return a queued run's place in its line, from 1."""
     session = object_session(run)
-    return 1 if session is None or run not in session or run in session.new else place_of(session, run)
+    if session is None or run not in session or run in session.new:
+        return 1
+    known = _places.get()
+    if known is None:
+        return place_of(session, run)
+    if run.id not in known:
+        known[run.id] = place_of(session, run)
+    return known[run.id]
 
 
 def patience() -> float:

@@ -26,15 +26,12 @@ AnySession = Session | scoped_session[Any]
 
 def place_of(session: AnySession, run: Run) -> int:
     """Return the place of a queued run, from 1: it is the next then."""
-    before: sa.ColumnElement[bool]
     if run.conversation is not None:
-        # In the order in which they get their turn: see ``turns``.
-        before = sa.or_(Run.status.in_(BUSY), sa.and_(Run.status == "queued", Run.id < run.id))
+        before = session.scalar(_IN_CONVERSATION, {"conversation": run.conversation, "run": run.id})
     else:
-        earlier = sa.tuple_(Run.queued_at, Run.id) < sa.tuple_(sa.literal(run.queued_at, Run.queued_at.type), run.id)
-        before = sa.and_(Run.status.in_(("queued", *HELD)), earlier)
-    counted = sa.select(sa.func.count(Run.id)).where(_line_of(run), Run.id != run.id, before)
-    return 1 + (session.scalar(counted) or 0)
+        about = {"handler": run.handler, "run": run.id, "queued_at": run.queued_at}
+        before = session.scalar(_ABOUT_RECORD, about)
+    return 1 + (before or 0)
 
 
 def queued_beside(session: AnySession, run: Run) -> Sequence[Run]:
@@ -47,3 +44,25 @@ def _line_of(run: Run) -> sa.ColumnElement[bool]:
     if run.conversation is not None:
         return Run.conversation == run.conversation
     return sa.and_(Run.handler == run.handler, Run.conversation.is_(None))
+
+
+def _counted(*conditions: sa.ColumnElement[bool]) -> sa.Select[int]:
+    return sa.select(sa.func.count(Run.id)).where(*conditions)
+
+
+_RUN: sa.BindParameter[str] = sa.bindparam("run")
+_SINCE = sa.tuple_(sa.bindparam("queued_at", type_=Run.queued_at.type), _RUN)
+
+# Made once: building them takes longer than asking them. In a conversation the order is that of turns: see ``turns``.
+_IN_CONVERSATION = _counted(
+    Run.conversation == sa.bindparam("conversation"),
+    Run.id != _RUN,
+    sa.or_(Run.status.in_(BUSY), sa.and_(Run.status == "queued", Run.id < _RUN)),
+)
+_ABOUT_RECORD = _counted(
+    Run.handler == sa.bindparam("handler"),
+    Run.conversation.is_(None),
+    Run.id != _RUN,
+    Run.status.in_(("queued", *HELD)),
+    sa.tuple_(Run.queued_at, Run.id) < _SINCE,
+)
