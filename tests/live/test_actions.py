@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from playwright.sync_api import Page
 from playwright.sync_api import expect
 
 from flask_instruct.live.turbo_stream import turbo_stream
+from tests.npm import npm_file
 from tests.support import wait_for
 
 from .site import live_of
@@ -367,14 +369,23 @@ def test_scripts_run_only_where_the_site_says_so(with_policy: Callable[..., tupl
         assert page.evaluate("document.body.dataset.ran ?? ''") == ("1" if allowed else "")
 
 
-def test_htmx_sees_what_is_new(page: Page) -> None:
-    page.evaluate("window.htmx = { seen: [], process: (place) => window.htmx.seen.push(place.id) }")
-    render(
-        page,
-        turbo_stream("append", target="list", html=markup("<b hx-get=/x>x</b>")),
-        body="<div id=all><p id=list></p></div>",
+def test_htmx_works_in_what_is_new(page: Page, tmp_path: Path) -> None:
+    source = npm_file("htmx.org@2.0.8", "dist/htmx.min.js", tmp_path)
+    page.route("**/htmx.js", lambda route: route.fulfill(body=source, content_type="text/javascript"))
+    # As the page's policy wants it: no style and no eval of its own.
+    page.evaluate(
+        """() => {
+            const settings = Object.assign(document.createElement("meta"), {name: "htmx-config"});
+            settings.content = JSON.stringify({includeIndicatorStyles: false, allowEval: false});
+            document.head.append(settings);
+        }"""
     )
-    assert page.evaluate("window.htmx.seen") == ["all"]
+    page.add_script_tag(url="/htmx.js")
+    page.route("**/more", lambda route: route.fulfill(body="<i>more</i>", content_type="text/html"))
+    button = '<button hx-get="/more" hx-target="#list" hx-swap="beforeend">More</button>'
+    render(page, turbo_stream("append", target="list", html=markup(button)), body="<div><p id=list></p></div>")
+    page.get_by_role("button", name="More").click()
+    expect(page.locator("#list i")).to_have_text("more")
     page.evaluate("delete window.htmx")
 
 

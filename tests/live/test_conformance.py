@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
-import subprocess
-import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +16,7 @@ from playwright.sync_api import Browser
 from playwright.sync_api import Page
 
 from flask_instruct.live.turbo_stream import turbo_stream
+from tests.npm import npm_file
 
 from .watching import RENDER
 
@@ -52,17 +49,7 @@ RENDER_BY_US = f"""async ([messages, body]) => {{
 
 @pytest.fixture(scope="module")
 def turbo_source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Fetch Turbo from npm; it is in no way a part of the package."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not there to bring Turbo")
-    folder = tmp_path_factory.mktemp("turbo")
-    packed = subprocess.run([npm, "pack", "--silent", TURBO], cwd=folder, capture_output=True, text=True, check=False)
-    if packed.returncode:
-        pytest.skip(f"npm could not bring {TURBO}: {packed.stderr[-300:]}")
-    with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
-        archive.extractall(folder, filter="data")
-    return (Path(folder) / "package/dist/turbo.es2017-esm.js").read_text()
+    return npm_file(TURBO, "dist/turbo.es2017-esm.js", tmp_path_factory.mktemp("turbo"))
 
 
 @pytest.fixture(scope="module")

@@ -68,8 +68,9 @@ document.addEventListener("scroll", withdraw, { capture: true, passive: true });
 
 function withdraw() {
   for (const below of document.querySelectorAll("instruct-below")) {
-    const box = scroller(owners.get(below) ?? null);
-    if (!box?.isConnected || isAtEnd(box)) below.remove();
+    const log = owners.get(below);
+    const box = scroller(log ?? null);
+    if (log && (!box?.isConnected || isAtEnd(box))) below.remove();
   }
 }
 
