@@ -139,7 +139,9 @@ def test_t20_a_preview_changes_no_row_and_three_of_five_are_accepted(
     changed = [key for table, key in before if before[table, key] != after[table, key] and table == "criterion"]
     assert len(changed) == sum(before[each] != after[each] for each in before) == 3
     # Those that were accepted, and no others.
-    assert [re.findall(r"Criterion (\d+)", text) for text in accepted] == [[str(key)] for key in changed]
+    with app.app_context():
+        names = [criterion.name for criterion in find(LAB_REPORT).criteria if criterion.id in changed]
+    assert [re.findall(r"Criterion “(.+?)”", text) for text in accepted] == [[name] for name in names]
 
 
 def test_an_author_sees_that_a_lead_has_to_decide(

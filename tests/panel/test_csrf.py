@@ -45,6 +45,7 @@ def test_each_form_of_each_page_has_it(app: Flask, client: FlaskClient, work: Wo
     token = field(client.get("/boards/1").text, "csrf_token")
     for text in ("Publish it.", "Arrange again."):
         post(client, data={"csrf_token": token, "prompt": text})
+    post(client, data={"csrf_token": token, "prompt": "Rewrite it.", "preview": "1"})
     work()
     lead = app.test_client()
     lead.get("/as/Lead Lea")
