@@ -262,7 +262,7 @@ def test_case_16_duplicated_and_late_appends_show_once(page: Page, address: str,
     # A word after the last append says that both have come; the order is the page's own again once it has been reset.
     board.rename("both have come")
     wait_for(lambda: shows(page, "both have come"))
-    assert holds(lambda: sorted(items(page)) == ["a", "b"], 0.5)
+    wait_for(lambda: holds(lambda: sorted(items(page)) == ["a", "b"], 0.5))
 
 
 def test_case_21_a_late_older_version_is_ignored(page: Page, address: str, board: Board) -> None:
