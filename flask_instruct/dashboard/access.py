@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from typing import Literal
 
-from ..panel.page import may_open_dashboard
+from ..live.audience import says_yes
 
 if TYPE_CHECKING:
     from ..state import State
@@ -18,6 +18,7 @@ def refusal(state: State) -> Refusal | None:
 
     :raises TypeError: for a rule that is an ``async def``, whose answer would always be true.
     """
-    if state.hooks.authorize_dashboard is None:
+    rule = state.hooks.authorize_dashboard
+    if rule is None:
         return "no_rule"
-    return None if may_open_dashboard(state) else "not_allowed"
+    return None if says_yes(rule, state.actor()) else "not_allowed"

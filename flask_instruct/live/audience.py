@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,11 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flask import current_app
+from sqlalchemy.exc import SQLAlchemyError
 
 from .addressed import viewer_id
 from .presence import VIEWERS
 from .signing import InvalidToken
 from .signing import Signer
+
+logger = logging.getLogger("flask_instruct")
 
 PURPOSE = "stream"
 
@@ -86,15 +90,29 @@ def says_yes(rule: Callable[..., Any], *about: object) -> bool:
         true, whatever they would say.
     """
     answer = rule(*about)
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        name = getattr(rule, "__qualname__", repr(rule))
-        raise TypeError(f"The rule {name} must return True or False, not {type(answer).__qualname__}: no async def.")
-    if isinstance(answer, tuple):
-        name = getattr(rule, "__qualname__", repr(rule))
-        raise TypeError(f"The rule {name} must return True or False, not {type(answer).__qualname__}.")
+    if inspect.iscoroutine(answer):
+        answer.close()
+    if inspect.isawaitable(answer) or isinstance(answer, tuple):
+        raise TypeError(
+            f"The rule {_name_of(rule)} must return True or False, not {type(answer).__qualname__}: no async def, and "
+            "nothing beside the answer."
+        )
     return bool(answer)
+
+
+def allows(rule: Callable[..., Any], *about: object) -> bool:
+    """Return what an app's rule answers; one that fails has not said yes, and takes nothing else along."""
+    try:
+        return says_yes(rule, *about)
+    except SQLAlchemyError:
+        raise  # The session is of no more use to anybody.
+    except Exception:
+        logger.exception("The rule %s failed, which counts as no", _name_of(rule))
+        return False
+
+
+def _name_of(rule: Callable[..., Any]) -> str:
+    return str(getattr(rule, "__qualname__", repr(rule)))
 
 
 def is_own_origin(origin: str | None, host: str, scheme: str, allowed: Iterable[str]) -> bool:

@@ -5,7 +5,6 @@ worker. Also the end of patience: approvals that expire, and reminders of those 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from ..arguments import InvalidArguments
@@ -24,7 +22,7 @@ from ..errors import HandlerError
 from ..errors import NotAllowed
 from ..handlers import AiResponseHandler
 from ..handlers import locate
-from ..live.audience import says_yes
+from ..live.audience import allows
 from .approval import Approval
 from .approval import Decision
 from .asking import canonical
@@ -123,7 +121,7 @@ def _may_decide(
     """
     handler = locate(approval.run.handler)
     authorize = state.hooks.authorize
-    if authorize is not None and not _allows(authorize, actor, handler):
+    if authorize is not None and not allows(authorize, actor, handler):
         return False
     for name, given in _about(approval, arguments):
         try:
@@ -134,20 +132,9 @@ def _may_decide(
             raise
         # In the preview of a run, what needs no approval may be accepted by whoever may steer it.
         asks = approval.call_id is not None or tool.approval is not False
-        if asks and not _allows(handler.authorize_approval, tool, dict(values), actor):
+        if asks and not allows(handler.authorize_approval, tool, dict(values), actor):
             return False
     return True
-
-
-def _allows(rule: Callable[..., Any], *about: object) -> bool:
-    """Ask a rule of the app; one that fails has not said yes, and costs nobody their other approvals."""
-    try:
-        return says_yes(rule, *about)
-    except SQLAlchemyError:
-        raise
-    except Exception:
-        logger.exception("The rule %s failed, which counts as no", getattr(rule, "__qualname__", repr(rule)))
-        return False
 
 
 def _about(approval: Approval, arguments: str | None) -> Iterator[tuple[str, str]]:
@@ -156,7 +143,7 @@ def _about(approval: Approval, arguments: str | None) -> Iterator[tuple[str, str
         yield approval.tool, arguments or approval.arguments
         return
     calls = {call.id: call for call in approval.run.calls}
-    for proposed in Proposal.from_json(approval.proposal or Proposal().to_json()).calls:
+    for proposed in Proposal.from_json(approval.proposal).calls:
         yield proposed.name, calls[proposed.call_id].arguments
 
 
@@ -182,7 +169,7 @@ def approve(
         if not _may_decide(state, approval, actor, given):
             raise NotAllowed(f"You are not allowed to approve {approval.tool}.")
     if chosen is not None:
-        every = Proposal.from_json(approval.proposal or Proposal().to_json()).changes
+        every = Proposal.from_json(approval.proposal).changes
         chosen = {number for number in chosen if 0 < number <= len(every)}
         if not chosen:
             return decide(state, approval, "rejected", by=by)

@@ -62,7 +62,10 @@ class Proposal:
         return {"calls": [asdict(call) for call in self.calls], "conflicts": list(self.conflicts)}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Proposal:
+    def from_json(cls, data: dict[str, Any] | None) -> Proposal:
+        """Return what :meth:`to_json` wrote; one of nothing for what was never found out."""
+        if data is None:
+            return cls()
         return cls(tuple(_proposed(call) for call in data["calls"]), tuple(data["conflicts"]))
 
     @property

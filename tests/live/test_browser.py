@@ -719,6 +719,14 @@ def test_a_gap_in_a_text_makes_the_page_fetch_itself(page: Page, address: str, b
     assert heard(page, "stale") == [{"reason": "gap", "stream": "board"}]
 
 
+def test_a_page_that_is_gone_does_not_count_as_up_to_date(page: Page, address: str, app: Flask) -> None:
+    open_live(listening(page), address)
+    page.route(f"{address}/", lambda route: route.fulfill(status=404, body="gone"))
+    live_of(app).bus.publish("board", turbo_stream("text", target="talk", html="x", offset=99))
+    wait_for(lambda: [each for each in heard(page, "stale") if each.get("reason") == "gone"])
+    assert holds(lambda: page.locator("instruct-stream[connected]").count() == 0, 0.5)
+
+
 def test_the_host_page_may_decide_itself_what_to_do_about_a_stale_page(page: Page, address: str, board: Board) -> None:
     open_live(listening(page), address)
     page.evaluate("document.addEventListener('instruct:stale', (event) => event.preventDefault())")

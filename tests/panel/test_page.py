@@ -135,3 +135,14 @@ def test_a_run_that_all_workers_have_left_says_so_and_can_be_stopped(
     page = client.get("/boards/1").text
     assert "Stopped" in page
     assert "Interrupted" not in page
+
+
+def test_a_rule_of_the_dashboard_that_fails_costs_a_panel_only_its_links(app: Flask, client: FlaskClient) -> None:
+    hooks = app.extensions["instruct"].hooks
+    before, hooks.authorize_dashboard = hooks.authorize_dashboard, lambda actor: actor.is_admin
+    try:
+        page = client.get("/boards/1")
+    finally:
+        hooks.authorize_dashboard = before
+    assert page.status_code == 200
+    assert "instruct-panel--opens" not in page.text

@@ -49,9 +49,10 @@ async function run() {
   const helped = waiting.splice(0);
   try {
     // Turbo exchanges the page, and overwrites what is being written when it morphs.
-    await (hasTurbo() && !isBusy() ? refreshByTurbo() : fetchAndMorph());
+    const isThere = await (hasTurbo() && !isBusy() ? refreshByTurbo() : fetchAndMorph());
     failures = 0;
-    for (const shown of helped) shown();
+    // A page that is gone goes on lacking what it lacked.
+    if (isThere !== false) for (const shown of helped) shown();
   } catch (error) {
     console.warn("The page could not be fetched again:", error);
     waiting.push(...helped);
@@ -71,7 +72,7 @@ async function fetchAndMorph() {
   if (pageAddress() !== here) return;
   if (!response.ok || response.url.split("#")[0] !== here) {
     emit("stale", { reason: "gone", status: response.status, url: response.url });
-    return;
+    return false;
   }
   const page = new DOMParser().parseFromString(trusted(text), "text/html");
   if (!emit("before-render", { action: "refresh", target: document.body }, true)) return;
