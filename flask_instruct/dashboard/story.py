@@ -207,7 +207,7 @@ def _veiled(fields: dict[str, Any], veil: Veil) -> dict[str, Any]:
 
 
 def _decision(approval: Approval, veil: Veil) -> Decision:
-    changes = Proposal.from_json(approval.proposal).changes if approval.proposal is not None else []
+    changes = Proposal.from_json(approval.proposal).changes
     proposed = [_changed(change, veil) for change in changes[:SHOWN_CHANGES]]
     return Decision(approval, _edited(approval, veil), proposed, len(changes) - len(proposed))
 

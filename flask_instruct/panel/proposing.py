@@ -102,14 +102,12 @@ def of_run(run: Run) -> Approval | None:
 
 def tools(approval: Approval) -> list[str]:
     """Return the tools of a whole run's proposal, by the names of ``forms.decides``."""
-    return sorted(
-        {f"preview:{call.name}" for call in Proposal.from_json(approval.proposal or Proposal().to_json()).calls}
-    )
+    return sorted({f"preview:{call.name}" for call in Proposal.from_json(approval.proposal).calls})
 
 
 def count(approval: Approval) -> str:
     """Say how much would change."""
-    proposal = Proposal.from_json(approval.proposal or Proposal().to_json())
+    proposal = Proposal.from_json(approval.proposal)
     number = len(proposal.changes)
     return ngettext("%(num)s row would change.", "%(num)s rows would change.", number)
 

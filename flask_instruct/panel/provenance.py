@@ -33,7 +33,7 @@ def instruct_history(record: Any, field: str | None = None, *, limit: int = SHOW
     :raises DeclarationError: for what is no stored record, or a name that it has not.
     """
     entries = _history(record, field, limit)
-    return render("history.html", entries=entries, names=Names(_state(), entries), field=field)
+    return render("history.html", entries=entries, names=Names(_state(), ()), field=field)
 
 
 def instruct_badge(record: Any, field: str) -> Markup:

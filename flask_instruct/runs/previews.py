@@ -52,7 +52,7 @@ class Preview:
     def carry_out(self, unit: Unit, request: ToolCallRequest, call: ToolCall) -> ToolOutcome:
         """Show what a call would do, after those before it, and write it down with the others."""
         approval = proposal_of(unit.ledger, call.run_id)
-        before = Proposal() if approval is None else Proposal.from_json(approval.proposal or {})
+        before = Proposal.from_json(None if approval is None else approval.proposal)
         proposed = self._calls.rehearse(unit, request.call, call, before)
         if isinstance(proposed, ToolOutcome):
             return proposed
@@ -88,7 +88,7 @@ class Preview:
         return approval.status == "pending"
 
     def _accept(self, unit: Unit, run: Run, approval: Approval) -> None:
-        proposal = Proposal.from_json(approval.proposal or {})
+        proposal = Proposal.from_json(approval.proposal)
         chosen = proposal.chosen(approval.chosen)
         accepted = self._stage.accept(unit, proposal, approval.chosen)
         if accepted.conflicts:

@@ -205,8 +205,8 @@ function add(container, content, insert, anchor) {
  */
 function successor(list, child) {
   const order = child?.getAttribute(ORDER);
-  let found = null;
   if (!order) return null;
+  let found = null;
   let each = list.lastElementChild;
   for (; each && (each.getAttribute(ORDER) ?? "") > order; each = each.previousElementSibling) found = each;
   return found;

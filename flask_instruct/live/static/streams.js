@@ -100,8 +100,10 @@ export class Streams {
    */
   closed(code, final) {
     clearTimeout(this.#late);
-    for (const stream of this.#streams.values()) stream.ready = false;
-    this.#lack(0);
+    for (const stream of this.#streams.values()) {
+      stream.ready = false;
+      this.#show(stream);
+    }
     if (this.#connected || final) emit("disconnected", { code, final });
     this.#connected = false;
     // The page was open for longer than its tokens are valid.
