@@ -23,7 +23,7 @@ HEADERS = {
 
 
 class EventStream:
-    """A :class:`~flask_instruct.live.hub.Connection` whose frames a generator gives to the server.
+    """A :class:`~flask_instruct.live.channel.Connection` whose frames a generator gives to the server.
 
     :param limit: frames that may wait; a page that lets more pile up is closed and comes back by replay.
     :param ping_interval: seconds.

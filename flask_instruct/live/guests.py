@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .hub import Connection
+    from .channel import Connection
 
 
 @dataclass(frozen=True, slots=True)

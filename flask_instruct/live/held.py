@@ -50,7 +50,7 @@ class Page(Protocol):
 
 
 class LoopSocket:
-    """A :class:`~flask_instruct.live.hub.Connection` whose socket the loop holds."""
+    """A :class:`~flask_instruct.live.channel.Connection` whose socket the loop holds."""
 
     __slots__ = (
         "_answered",

@@ -13,16 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
-from typing import Protocol
 
 from redis.exceptions import RedisError
 
 from ..errors import InstructError
 from .bus import Bus
+from .channel import Channel
+from .channel import Connection
 from .frames import Event
-from .frames import Frame
 from .guests import Guests
 from .listener import Arrived
 from .listener import Listener
@@ -69,33 +67,6 @@ TRY_AGAIN = 1013
 
 class Unavailable(Exception):
     """Raise when Redis does not answer a subscriber in time."""
-
-
-class Connection(Protocol):
-    """One open page, whatever carries it. No method waits."""
-
-    def send(self, *frames: Frame) -> None:
-        """Take frames to be sent in this order, after those before them."""
-
-    def close(self, code: int, reason: str) -> None:
-        """Say goodbye and end; what was not sent yet is dropped."""
-
-    def tick(self, now: float) -> None:
-        """Do what time demands, such as giving up on a reader that does not read."""
-
-
-@dataclass(slots=True, eq=False)
-class _Channel:
-    """One stream that this process follows.
-
-    :param generation: grows each time Redis (again) confirms it.
-    :param last: the newest broadcast that arrived since it was confirmed.
-    """
-
-    members: dict[Connection, Subscription] = field(default_factory=dict)
-    confirmed: bool = False
-    generation: int = 0
-    last: Position | None = None
 
 
 class Hub:
@@ -238,7 +209,7 @@ class Hub:
         """The viewers who were signed out a moment ago, and when their pages are told once more."""
         self._followed = 0.0
         """When Redis was followed last."""
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, Channel] = {}
         self._ticked = 0.0
         self._assured = time.monotonic()
         self._failures = 0
@@ -351,11 +322,11 @@ class Hub:
                 if subscription.live:
                     connection.send(*subscription.caught_up(replay, within))
 
-    def _join(self, connection: Connection, subscription: Subscription) -> _Channel:
+    def _join(self, connection: Connection, subscription: Subscription) -> Channel:
         with self._lock:
             channel = self._channels.get(subscription.stream)
             if channel is None:
-                channel = self._channels[subscription.stream] = _Channel()
+                channel = self._channels[subscription.stream] = Channel()
                 self._ask_for(subscription.stream)
             if connection not in self._connections:
                 return channel  # It has left meanwhile, and follows nothing any more.

@@ -74,7 +74,7 @@ class LockedSocket:
 
 
 class ThreadSocket:
-    """A :class:`~flask_instruct.live.hub.Connection` whose own thread, in :meth:`run`, is the only one that writes.
+    """A :class:`~flask_instruct.live.channel.Connection` whose own thread, in :meth:`run`, is the only one that writes.
 
     :param ws: simple-websocket's server, whose thread reads.
     :param limit: frames that may wait; a page that lets more pile up is closed and comes back by replay.

@@ -19,12 +19,12 @@ from .audience import Refused
 from .audience import current_viewer
 from .audience import require_rule
 from .audience import verified_stream
+from .channel import Connection
 from .frames import Malformed
 from .frames import Subscribe
 from .frames import Unsubscribe
 from .handshake import Handshake
 from .hub import TRY_AGAIN
-from .hub import Connection
 from .hub import Hub
 from .hub import Unavailable
 from .presence import attendance

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.applying import RowPlan
 from ..runs.models import Run
 from ..runs.models import ToolCall
+from ..runs.plans import RowPlan
 from ..runs.provenance import Entry
 from . import words
 from .language import gettext

@@ -17,9 +17,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from .applying import Step
 from .fields import Field
 from .layouts import Layout
+from .plans import Step
 
 
 def park(session: Session, steps: Iterable[Step]) -> None:

@@ -24,9 +24,6 @@ from ..errors import HandlerError
 from ..errors import UndoRefused
 from ..handlers import locate
 from ..live.reader import Reader
-from .applying import FieldPlan
-from .applying import Plan
-from .applying import RowPlan
 from .applying import plan
 from .capture import Capture
 from .change import Change
@@ -38,6 +35,9 @@ from .models import Message
 from .models import Run
 from .models import ToolCall
 from .notices import Notices
+from .plans import FieldPlan
+from .plans import Plan
+from .plans import RowPlan
 from .queue import ring
 from .unit import Unit
 from .unit import joined_session

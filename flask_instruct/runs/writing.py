@@ -14,13 +14,13 @@ from sqlalchemy.orm.attributes import flag_modified
 from sqlalchemy.orm.attributes import instance_dict
 from sqlalchemy.orm.exc import StaleDataError
 
-from .applying import WHOLE
-from .applying import FieldPlan
-from .applying import Plan
-from .applying import Step
 from .layouts import AT_ONCE
 from .layouts import Row
 from .parking import park
+from .plans import WHOLE
+from .plans import FieldPlan
+from .plans import Plan
+from .plans import Step
 
 REFUSED = "The database refused it: a rule of its data, such as a unique or a foreign key, would be broken."
 NOT_VALID = "The app's own rules refused it."

@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 from flask import Flask
 
-from flask_instruct.runs.applying import Plan
 from flask_instruct.runs.applying import plan
 from flask_instruct.runs.capture import Capture
 from flask_instruct.runs.change import Recorded
+from flask_instruct.runs.plans import Plan
 from flask_instruct.runs.unit import joined_session
 from flask_instruct.runs.unit import ledger_engine
 from flask_instruct.runs.unit import unit_of_work
