@@ -25,6 +25,7 @@ from ..live.page import instruct_scripts
 from ..live.page import turbo_stream_from
 from ..runs import deciding
 from ..runs.approval import Approval
+from ..runs.proposals import Proposal
 from ..state import actor_id
 from . import forms
 from . import words
@@ -36,6 +37,7 @@ from .keys import INBOX
 from .keys import panel_key
 from .language import gettext as _
 from .page import asset_url
+from .proposing import may_choose
 from .proposing import proposal_of
 from .rendering import render
 from .told import fault
@@ -121,13 +123,14 @@ def _chosen(approval: Approval) -> list[int] | None:
 
     :raises Refused: 409 where the proposal has changed since the page was made.
     """
-    proposal = proposal_of(_state(), approval)
-    if not request.form.get("edit") or proposal is None or not proposal.may_choose:
+    proposal = Proposal.from_json(approval.proposal)
+    if not request.form.get("edit") or not may_choose(proposal):
         return None
-    if request.form.get("shown") != f"{approval.stale}.{proposal.count}":
+    count = len(proposal.changes)
+    if request.form.get("shown") != f"{approval.stale}.{count}":
         raise Refused(409, _("What would change is no longer what you saw. Look at it again."))
     numbers = [int(text) for text in request.form.getlist("change") if text.isdecimal() and len(text) < 10]
-    return None if len(set(numbers)) >= proposal.count else numbers
+    return None if len(set(numbers)) >= count else numbers
 
 
 def _too_late(error: AlreadyDecided) -> str:

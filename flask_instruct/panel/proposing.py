@@ -71,10 +71,7 @@ class ShownProposal:
     conflicts: list[str]
     outside: list[str]
     problem: str | None
-
-    @property
-    def may_choose(self) -> bool:
-        return self.problem is None and 1 < self.count <= SHOWN
+    may_choose: bool
 
 
 def proposal_of(state: State, approval: Approval) -> ShownProposal | None:
@@ -90,7 +87,13 @@ def proposal_of(state: State, approval: Approval) -> ShownProposal | None:
         [_conflict(names, text) for text in proposal.conflicts],
         [promise.method for call in proposal.calls for promise in call.promises],
         None if proposal.problem is None else told(proposal.problem),
+        may_choose(proposal),
     )
+
+
+def may_choose(proposal: Proposal) -> bool:
+    """Tell whether some of its changes can be accepted without the others."""
+    return proposal.problem is None and 1 < len(proposal.changes) <= SHOWN
 
 
 def of_run(run: Run) -> Approval | None:
